@@ -8,7 +8,7 @@ from grafana.board import Dashboard, Row
 from grafana.config import Config
 from grafana.panels import SEVERITIES, Panel, Query, lines, states, table
 from grafana.queries import EACH, FINDINGS, HBM_USAGE, PER_WORKER, SILENT_FOR, STATE, averaged, few, of, rate
-from tpumon.model.figure import Unit
+from tpumon.model.figure_spec import Unit
 from tpumon.model.figure_table import COMPILING, FIGURES, FLOPS, HBM_BANDWIDTH, IDLE, INFEED, STEP
 
 UID = "tpumon-worker"

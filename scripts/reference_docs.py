@@ -24,7 +24,7 @@ from scripts.installed_files import installed_files  # noqa: E402
 from scripts.reference_types import figure_fields, sample_fields  # noqa: E402
 from tpumon.analysis.findings import RULES  # noqa: E402
 from tpumon.model import JobKindName  # noqa: E402
-from tpumon.model.figure import Figure  # noqa: E402
+from tpumon.model.figure_spec import FigureSpec  # noqa: E402
 from tpumon.model.figure_table import FIGURES  # noqa: E402
 from tpumon.outputs.metrics import (  # noqa: E402
     EXPORTER_METRICS,
@@ -81,7 +81,7 @@ def _runtime_metrics(*metrics: Metric) -> str:
     )
 
 
-def _figure(figure: Figure) -> Sequence[str]:
+def _figure(figure: FigureSpec) -> Sequence[str]:
     return _code(figure.fields), str(figure.level), figure.source, figure.about
 
 

@@ -303,7 +303,7 @@ def shown(story: Story, settings: DisplaySettings, keys: Iterable[str], size: tu
             fleet.tick(event)
             display.refresh(event)
         else:
-            display.on_update(fleet.take(event))
+            display.on_update(fleet.add(event))
     for key in keys:
         display.press(key)
     return display.render(*size, story.end_unix_s)

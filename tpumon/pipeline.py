@@ -19,7 +19,7 @@ from tpumon.collection.event_sources import EventSource, RecordingSource
 from tpumon.collection.recording import Recording
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Sample, SourceEvent, Workers
-from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
+from tpumon.outputs import Context, Export, OutputSettings, QueuedOutput, open_output, reason
 from tpumon.outputs.run_notices import Notices
 from tpumon.system.background import Background, Heartbeat
 from tpumon.system.exporter_ports import announce
@@ -35,18 +35,18 @@ class FeedSettings(Struct, frozen=True, kw_only=True):
     """The source of events, and the outputs that get them.
 
     Attributes:
-        origin: samples to take, those of others, or what was recorded.
+        source: samples to take, those of others, or what was recorded.
         nearby_level: a tpumon of this host of at least this level may be read instead of sampling; None: none may.
         exports: outputs beside the one on stdout.
-        output_options: of all outputs, the one on stdout included.
+        output_settings: of all outputs, the one on stdout included.
         state: directory in which verdicts are kept for the next start; None: a restart forgets them.
     """
 
-    origin: EventSource
+    source: EventSource
     nearby_level: int | None = None
     exports: Sequence[Export] = ()
     state: str | None = None
-    output_options: OutputOptions = field(default_factory=OutputOptions)
+    output_settings: OutputSettings = field(default_factory=OutputSettings)
 
 
 class Feed:
@@ -83,14 +83,14 @@ class Feed:
         self._notices = Notices(says_waiting=says_waiting)
         self._reported_drops = False
         self._stack = ExitStack()
-        self._analysis = Analysis(settings.output_options.thresholds)
-        self._state = None if settings.state is None else StateFile(settings.state, host=settings.origin.takes_samples)
+        self._analysis = Analysis(settings.output_settings.thresholds)
+        self._state = None if settings.state is None else StateFile(settings.state, host=settings.source.takes_samples)
         self._cannot_keep = False
         self._has_failed = False
         if remembers:
             self._analysis.remember()
         self.context = Context(
-            run=settings.output_options, analysis=self._analysis, heartbeat_age_s=self._heartbeat.age_s
+            settings=settings.output_settings, analysis=self._analysis, heartbeat_age_s=self._heartbeat.age_s
         )
         self._background = Background[Update](self._run, wake=wake, is_lasting=_says_who)
 
@@ -102,7 +102,7 @@ class Feed:
             TpumonError: the log directory cannot be written.
         """
         raise_descriptor_limit()
-        self._settings.origin.prepare()
+        self._settings.source.prepare()
         kept = None if self._state is None else self._state.read()
         if kept is not None:
             self._analysis.resume(kept, time.time())
@@ -115,7 +115,7 @@ class Feed:
                     raise
                 if output.remembers:
                     self._analysis.remember()
-                if output.open_port is not None and self._settings.origin.may_be_read_instead:
+                if output.open_port is not None and self._settings.source.may_be_read_instead:
                     stack.callback(announce(output.open_port))
                 queued = QueuedOutput(output, export.name)
                 self._outputs.append(stack.enter_context(closing(queued)))
@@ -162,7 +162,7 @@ class Feed:
         """Runs in the thread: outputs get each update before it waits for the consumer."""
 
         def send(event: SourceEvent) -> None:
-            update = self._analysed(lambda: self._analysis.take(event))
+            update = self._analysed(lambda: self._analysis.add(event))
             if update is not None:
                 pass_on(update)
             if isinstance(event, Workers | Sample):
@@ -170,7 +170,7 @@ class Feed:
                 self._note_drops()
 
         def pass_on(update: Update) -> None:
-            exported = update.with_ops(self._settings.output_options.ops)
+            exported = update.with_ops(self._settings.output_settings.ops)
             for output in self._outputs:
                 output.on_update(exported)
             if self._consumer is not None:
@@ -179,7 +179,7 @@ class Feed:
         self._heartbeat.start()
         ticking = asyncio.create_task(self._tick(pass_on))
         try:
-            await self._settings.origin.send_to(send, self._settings.output_options.run_id)
+            await self._settings.source.send_to(send, self._settings.output_settings.run_id)
         finally:
             ticking.cancel()
 
@@ -234,14 +234,16 @@ class RecordedFeed:
     """
 
     def __init__(self, settings: FeedSettings, *, last_s: float | None = None) -> None:
-        assert isinstance(settings.origin, RecordingSource)
-        self._recording = Recording(settings.origin.where)
-        self._at = settings.origin.at
+        assert isinstance(settings.source, RecordingSource)
+        self._recording = Recording(settings.source.where)
+        self._at = settings.source.at
         self._last_s = last_s
         self._clock = RecordedClock()
-        self._thresholds = settings.output_options.thresholds
+        self._thresholds = settings.output_settings.thresholds
         self._analysis = Analysis(self._thresholds, recorded=self._clock)
-        self.context = Context(run=settings.output_options, analysis=self._analysis, clock=lambda: self._clock.unix_s)
+        self.context = Context(
+            settings=settings.output_settings, analysis=self._analysis, clock=lambda: self._clock.unix_s
+        )
 
     def __enter__(self) -> Self:
         """Finds its begin and end.
@@ -295,7 +297,7 @@ def open_feed(
         last_s: of a recording, only as much of its end; None: all of it.
         says_waiting: False if the consumer says why there is no worker.
     """
-    if settings.origin.is_over:
+    if settings.source.is_over:
         return RecordedFeed(settings, last_s=last_s)
     return Feed(settings, consumer=consumer, remembers=remembers, says_waiting=says_waiting)
 

@@ -75,7 +75,7 @@ class OpenFile:
             while written < len(data):
                 written += os.write(self.number, data[written:])
         except OSError:
-            if written and not self._takes_back(written):
+            if written and not self._removes(written):
                 self._torn = not data[:written].endswith(b"\n")
             raise
         self._torn = False
@@ -84,7 +84,7 @@ class OpenFile:
         """Closes it."""
         os.close(self.number)
 
-    def _takes_back(self, size: int) -> bool:
+    def _removes(self, size: int) -> bool:
         """Removes the last bytes, unless another has written behind them, or emptied the file; False: it could not."""
         try:
             end = os.lseek(self.number, 0, os.SEEK_CUR)

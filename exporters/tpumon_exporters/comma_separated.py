@@ -61,7 +61,7 @@ def open_csv(where: str, _context: Context) -> SampleLines:
     cells = [COLUMNS.get(name, _unknown) for name in columns]
     return SampleLines(
         Appended(where, header=_row(columns)),
-        lambda sample: _row(_text(cell(sample)) for cell in cells),
+        lambda sample: _row(_cell_text(cell(sample)) for cell in cells),
         note if left_out else "",
     )
 
@@ -86,7 +86,7 @@ def _row(cells: Any) -> str:
     return line.getvalue()
 
 
-def _text(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     match value:
         case None:
             return ""

@@ -99,7 +99,7 @@ class FleetSummary(Output):
 
     def _summarise(self, now_unix_s: float) -> None:
         status = self._context.analysis.status(now_unix_s)
-        sustained = self._context.run.thresholds.sustained
+        sustained = self._context.settings.thresholds.sustained
         line = {
             "schema": SCHEMA_VERSION,
             "time_unix_s": now_unix_s,
@@ -109,7 +109,9 @@ class FleetSummary(Output):
                 "counts": _counts(status, unsure_of(status, sustained)),
                 "figures": status.figures(),
             },
-            "workers": [_row(worker, self._context.run.ops) for worker in status.worst_first() if _is_not_ok(worker)],
+            "workers": [
+                _row(worker, self._context.settings.ops) for worker in status.worst_first() if _is_not_ok(worker)
+            ],
         }
         self._written_to.write(encoded(line))
         self._unwritten = False

@@ -83,7 +83,7 @@ class OnChange(Output):
         for change in changes:
             if change.before in {None, "waiting"} and change.status in WELL:
                 continue
-            left_out = self._allowance.take(self._pace())
+            left_out = self._allowance.use(self._pace())
             if left_out is not None:
                 self._run(change, left_out)
 

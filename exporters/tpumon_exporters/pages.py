@@ -51,14 +51,14 @@ class Pages:
         self._context = context
         self._analysis = context.analysis
         self._clock = context.clock
-        self._exposition = Exposition("prometheus", context.run.expose)
+        self._exposition = Exposition("prometheus", context.settings.expose)
         self._own = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=self._own)
         self._lock = threading.Lock()
         self._recent: deque[tuple[int, float, Sample]] = deque(maxlen=_REMEMBERED)
         self._lasts: dict[str, Sample] = {}
         self._sequence = 0
-        self._run = context.run.run_id
+        self._run = context.settings.run_id
         self._via: Sequence[str] = ()
         self._ready = False
 
@@ -166,8 +166,8 @@ class Pages:
             via=tuple(self._via),
             now_unix_s=self._clock(),
             sequence=sequence,
-            level=self._context.run.level,
-            host=self._context.run.host,
+            level=self._context.settings.level,
+            host=self._context.settings.host,
             waiting=status.waiting,
             targets=tuple(ListedTarget.of(each.target) for each in status.all()),
             samples=tuple(encoded_part(_as_judged_now(sample, status).document()) for sample in samples),

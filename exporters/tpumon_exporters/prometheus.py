@@ -34,11 +34,11 @@ class PrometheusOutput(Output):
     remembers = True
 
     def __init__(self, host: str, port: int, context: Context) -> None:
-        config = WebConfig(context.run.web_config)
+        config = WebConfig(context.settings.web_config)
         self._pages = Pages(context)
         listener = listen(host, port)
         port = listener.getsockname()[1]
-        self.open_port = port if context.run.web_config is None else None
+        self.open_port = port if context.settings.web_config is None else None
         scheme = "https" if config.context() else "http"
         everywhere = host in {"", "::", "0.0.0.0"}
         self.address = str(Address(LOOPBACK if everywhere else host, port))

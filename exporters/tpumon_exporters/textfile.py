@@ -59,7 +59,7 @@ class TextFile(Output):
         self.tick_s = (options or TextFileOptions()).interval_s
         self._path = path
         self._new = path.with_name(f".{path.name}.tmp")  # the collector reads only *.prom
-        self._exposition = Exposition("textfile", context.run.expose)
+        self._exposition = Exposition("textfile", context.settings.expose)
         self._analysis = context.analysis
         self._changed = True
         self._written_unix_s = 0.0

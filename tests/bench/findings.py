@@ -40,13 +40,13 @@ class Watched:
     def __init__(self, scenario: str, topology: str, seed: int) -> None:
         self.scene = Scene(scenario, topology, seed=seed, interval_s=INTERVAL_S, computed=True)
         self.fleet = Analysis()
-        self.fleet.take(self.scene.workers)
+        self.fleet.add(self.scene.workers)
 
     def round(self, number: int) -> tuple[list[Sample], tuple[Finding, ...]]:
         """One sample of each worker; what is found after them."""
         samples = list(self.scene.round(number))
         for sample in samples:
-            self.fleet.take(sample)
+            self.fleet.add(sample)
         now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
         return samples, self.fleet.status(now_unix_s).findings
 

@@ -88,7 +88,7 @@ def be_ours(feed: Feed) -> None:
     from tpumon.outputs.live.loop import live
 
     display = empty_display()
-    live.run(display, feed.fetch, feed.read_end, deliver=display.take)  # type: ignore[arg-type]
+    live.run(display, feed.fetch, feed.read_end, deliver=display.add)  # type: ignore[arg-type]
 
 
 def busy_s(pid: int, without: int | None = None) -> float:

@@ -59,9 +59,9 @@ def measure(kind: str, workers: int) -> dict[str, float]:
         for number, target in enumerate(found.targets)
     ]
     fleet = Analysis()
-    fleet.take(found)
+    fleet.add(found)
     for each in samples:
-        fleet.take(each)
+        fleet.add(each)
 
     def timed(page: Callable[[], bytes]) -> dict[str, float]:
         size = len(page())
@@ -95,9 +95,9 @@ def measure(kind: str, workers: int) -> dict[str, float]:
             return timed(lambda: exposition.render_binary(fleet.status(now_unix_s)))
         return timed(lambda: exposition.render(fleet.status(now_unix_s)).encode(errors="replace"))
     with serving() as output:
-        output.take(found)
+        output.add(found)
         for each in samples:
-            output.take(each)
+            output.add(each)
         accept = CONTENT_TYPE if kind == "http-binary" else ""
         asked = partial(get, output, "/metrics", Accept_Encoding="gzip", Accept=accept)
         assert b"tpu_hbm_used_bytes" in gzip.decompress(asked().body)

@@ -22,7 +22,7 @@ from tpumon.collection.remote.merging import FollowedExporter, Merging
 from tpumon.model import Workers
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page
-from tpumon.outputs import Context, OutputOptions
+from tpumon.outputs import Context, OutputSettings
 from tpumon.outputs.explained_text import ExplainedText
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.view_settings import DisplaySettings
@@ -121,11 +121,11 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self.context = Context(analysis=self.fleet, clock=clock, run=OutputOptions(run_id=run, expose="all"))
+        self.context = Context(analysis=self.fleet, clock=clock, settings=OutputSettings(run_id=run, expose="all"))
         self.pages = Pages(self.context)
 
-    def take(self, event: Any) -> Any:
-        update = self.fleet.take(event)
+    def add(self, event: Any) -> Any:
+        update = self.fleet.add(event)
         self.pages.on_update(update)
         return update
 
@@ -153,7 +153,7 @@ class Reader(Exporter):
 
     def __init__(self, exporters: Sequence[Exporter], run: str = "reader", clock: Clock | None = None) -> None:
         super().__init__(clock or exporters[0].clock, run)
-        self._merging = Merging(self.take, clock=self.clock, monotonic_s=self.clock.monotonic_s)
+        self._merging = Merging(self.add, clock=self.clock, monotonic_s=self.clock.monotonic_s)
         self._exporters = []
         for number, exporter in enumerate(exporters):
             remote = RemoteExporter(
@@ -181,7 +181,7 @@ class Reader(Exporter):
             after, changed = remote._after, remote._changed
             query = {"history": ["1"]} if after is None else {"after": [str(after)], "changed": [str(changed or 0)]}
             page = decoded(Page, exporter.page(**query))
-            asyncio.run(remote._answered(page, self.clock(), lambda event, to=followed: self._merging.take(to, event)))
+            asyncio.run(remote._answered(page, self.clock(), lambda event, to=followed: self._merging.add(to, event)))
         if self._merging.is_due:
             self._merging.publish()
         self._merging.check_owners()
@@ -215,14 +215,14 @@ class EveryOutput:
         if rounds.start is None:
             self._take(self.job_run.workers)
             for number, half in enumerate(self.halves):
-                half.take(
+                half.add(
                     Workers(targets=tuple(t for t in self.job_run.workers.targets if self._share[t.worker] == number))
                 )
         for number in range(len(self.job_run.rounds))[rounds]:
             for sample in self.job_run.rounds[number]:
                 self.clock.now = max(self.clock.now, sample.time_unix_s + sample.took_s)
                 self._take(sample)
-                self.halves[self._share[sample.worker]].take(sample)
+                self.halves[self._share[sample.worker]].add(sample)
                 self.reader.poll()
             self.clock.now = max(self.clock.now, self.job_run.ends[number])
             update = self.exporter.fleet.tick(self.clock())
@@ -239,7 +239,7 @@ class EveryOutput:
             output.close()
 
     def _take(self, event: Any) -> None:
-        update = self.exporter.take(event)
+        update = self.exporter.add(event)
         for output in self._outputs:
             output.on_update(update)
 
@@ -320,7 +320,7 @@ class EveryOutput:
 
     def replayed(self) -> FleetStatus:
         """The status at the end of the recording."""
-        feed = RecordedFeed(FeedSettings(origin=RecordingSource(str(self.recording))))
+        feed = RecordedFeed(FeedSettings(source=RecordingSource(str(self.recording))))
         with feed:
             list(feed.updates())
             return feed._analysis.status(self.clock())

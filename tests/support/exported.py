@@ -38,11 +38,11 @@ def scraped(
         )
         for name, group in groups.items():
             fleet = fleets.setdefault(name, Analysis(monotonic_s=lambda: 0.0))
-            fleet.take(Workers(targets=tuple(
+            fleet.add(Workers(targets=tuple(
                 Target(worker=one.worker, address=one.address, slice=one.slice) for one in group
             )))  # fmt: skip
             for sample in group:
-                fleet.take(sample)
+                fleet.add(sample)
             text = exposition.render(fleet.status(time_unix_s), names=names)
             for metric, inside, value in re.findall(r"^([\w:]+)\{(.*)\} (\S+)$", text, re.MULTILINE):
                 found = re.search(r'worker="([^"]*)"', inside)

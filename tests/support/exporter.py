@@ -19,7 +19,7 @@ from support import require, samples
 from support.samples import failed_sample
 from support.wired import Wired
 from tpumon.model import MOST_OPS, Sample, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon_exporters.prometheus import open_prometheus
 
 
@@ -46,9 +46,9 @@ def serving(
     *workers: str, where: str = "127.0.0.1:0", web_config: Path | None = None, **context: Any
 ) -> Iterator[Wired]:
     """An exporter that follows these workers and knows nothing of them yet."""
-    options = OutputOptions(web_config=None if web_config is None else str(web_config), ops=MOST_OPS)
-    with closing(Wired(lambda given: open_prometheus(where, given), run=options, **context)) as output:
-        output.take(found(*workers))
+    options = OutputSettings(web_config=None if web_config is None else str(web_config), ops=MOST_OPS)
+    with closing(Wired(lambda given: open_prometheus(where, given), settings=options, **context)) as output:
+        output.add(found(*workers))
         yield output
 
 

@@ -38,10 +38,10 @@ class GivenFeed:
         **_more: Any,
     ) -> None:
         self._events, self._on_exit, self._clock = events, on_exit, clock
-        self._analysis = Analysis(settings.output_options.thresholds)
+        self._analysis = Analysis(settings.output_settings.thresholds)
         if remembers:
             self._analysis.remember()
-        self.context = Context(run=settings.output_options, analysis=self._analysis, clock=clock)
+        self.context = Context(settings=settings.output_settings, analysis=self._analysis, clock=clock)
 
     def __enter__(self) -> Self:
         return self
@@ -59,4 +59,4 @@ class GivenFeed:
         """As of `Feed`."""
         assert timeout_s > 0
         for event in self._events():
-            yield None if event is None else self._analysis.take(event)
+            yield None if event is None else self._analysis.add(event)

@@ -110,7 +110,7 @@ class Told:
         bottom = [[]] * (height - len(texts) - 1) + [[Segment("bottom".ljust(width, "."))]]
         return ([[Segment(text)] for text in texts] + bottom)[:height]
 
-    def take_alarm(self):
+    def pop_alarm(self):
         return False
 
     def changes_at(self, now_unix_s):

@@ -8,7 +8,7 @@ from support.samples import changed, failed_sample, sample
 from support.wired import Wired
 from tpumon.collection.sources import titles
 from tpumon.model import Spread, StepTimes, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon.outputs.live.display import Display
 from tpumon.outputs.live.view_settings import DisplaySettings
 
@@ -60,8 +60,8 @@ class Shown(Wired):
     """A display behind an analysis that looks at the time before each refresh, as a feed does each second."""
 
     def __init__(self, settings: DisplaySettings) -> None:
-        run = OutputOptions(thresholds=settings.thresholds)
-        super().__init__(lambda context: Display(settings, context.analysis), run=run)
+        settings_of_run = OutputSettings(thresholds=settings.thresholds)
+        super().__init__(lambda context: Display(settings, context.analysis), settings=settings_of_run)
 
     def refresh(self, now_unix_s: float) -> None:
         """As `Display.refresh`."""
@@ -80,8 +80,8 @@ def display_of(*samples, now=NOW, workers=None, **settings):
     """A display that got these samples; the workers are those of the samples, or as named."""
     display = empty_display(**({"sources": titles()} | settings))
     names = workers if workers is not None else list(dict.fromkeys(each.worker for each in samples))
-    display.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
-    display.take(*samples)
+    display.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
+    display.add(*samples)
     display.refresh(now)
     return display
 

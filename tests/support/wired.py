@@ -7,7 +7,7 @@ from typing import Any
 
 from tpumon.analysis import Analysis
 from tpumon.model import Finding, Sample, SourceEvent
-from tpumon.outputs import Context, Output, OutputOptions, open_output
+from tpumon.outputs import Context, Output, OutputSettings, open_output
 
 
 class Wired:
@@ -20,17 +20,17 @@ class Wired:
     """
 
     def __init__(self, opening: Callable[[Context], Output], fleet: Analysis | None = None, **context: Any) -> None:
-        run = context.get("run", OutputOptions())
-        self.fleet = fleet or Analysis(run.thresholds)
+        settings = context.get("settings", OutputSettings())
+        self.fleet = fleet or Analysis(settings.thresholds)
         self.context = Context(analysis=self.fleet, **context)
         self.output = opening(self.context)
         if self.output.remembers:
             self.fleet.remember()
 
-    def take(self, *events: SourceEvent) -> None:
+    def add(self, *events: SourceEvent) -> None:
         """Gives it the updates of these events."""
         for event in events:
-            self.output.on_update(self.fleet.take(event))
+            self.output.on_update(self.fleet.add(event))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.output, name)
@@ -47,7 +47,7 @@ class Judged:
     def __init__(self, *events: SourceEvent, **limits: Any) -> None:
         self.fleet = Analysis(**limits)
         for event in events:
-            self.fleet.take(event)
+            self.fleet.add(event)
 
     def judged(self, sample: Sample) -> Sample:
         """The sample with its findings."""
@@ -55,6 +55,6 @@ class Judged:
 
     def update(self, sample: Sample) -> tuple[Sample, tuple[Finding, ...]]:
         """The sample with its findings, and these at length."""
-        update = self.fleet.take(sample)
+        update = self.fleet.add(sample)
         assert update.sample is not None
         return update.sample, update.findings

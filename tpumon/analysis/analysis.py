@@ -114,8 +114,8 @@ class Analysis:
 
     # ---- events
 
-    def take(self, event: SourceEvent) -> Update:
-        """Turns an event into an update."""
+    def add(self, event: SourceEvent) -> Update:
+        """Adds an event; returns the update that it makes."""
         # Decoding histories takes time, so not under the lock.
         remembered = dict(histories_of(event)) if isinstance(event, ExporterSnapshot) else {}
         with self._lock:
@@ -125,7 +125,7 @@ class Analysis:
                 return self._add(event if self._recorded is None else self._recorded.dated(event))
             if isinstance(event, Change):
                 self._changes.add(event)
-                return Update(time_unix_s=event.time_unix_s, changes=self._changes.take_new())
+                return Update(time_unix_s=event.time_unix_s, changes=self._changes.pop_new())
             return self._take_over(event, remembered)
 
     def tick(self, now_unix_s: float) -> Update | None:
@@ -133,7 +133,7 @@ class Analysis:
         with self._lock:
             self._note_stale(now_unix_s)
             self._average.add(self._histories.all(), now_unix_s)
-            changes = self._changes.take_new()
+            changes = self._changes.pop_new()
             return Update(time_unix_s=now_unix_s, changes=changes) if changes else None
 
     def _follow(self, workers: Workers) -> Update:
@@ -148,18 +148,18 @@ class Analysis:
             if not self._upstream.compares(target):  # any more: no sample would end what comparing it has found
                 judgement = self._judgements[target.worker]
                 judgement.added_here, judgement.compared, judgement.not_compared = (), (), ()
-            if target.worker not in known and (kept := self._kept.take(target)) is not None:
+            if target.worker not in known and (kept := self._kept.hand_out(target)) is not None:
                 self._resume(target, kept)
         return Update(time_unix_s=max(self._stale_at_unix_s, 0.0), workers=workers)
 
-    def take_together(self, samples: Sequence[Sample]) -> None:
-        """Takes samples of one moment, at most one of each worker: each is compared with all others."""
+    def add_together(self, samples: Sequence[Sample]) -> None:
+        """Adds samples of one moment, at most one of each worker: each is compared with all others."""
         with self._lock:
-            taken = [(sample, history) for sample in samples if (history := self._histories.add(sample)) is not None]
-            for sample, _ in taken:
+            added = [(sample, history) for sample in samples if (history := self._histories.add(sample)) is not None]
+            for sample, _ in added:
                 self._judgements[sample.worker].judged_upstream |= sample.findings is not None
-            self._judge_queries(taken)
-            for sample, history in taken:
+            self._judge_queries(added)
+            for sample, history in added:
                 self._concluded(sample, history)
 
     def _resume(self, target: Target, kept: KeptWorker) -> None:
@@ -184,14 +184,14 @@ class Analysis:
         others = self._judge_queries([(sample, history)])
         sample, history = self._concluded(sample, history, is_late=is_late)
         for worker in others:
-            self._explain_again(worker, Moment.of(sample))
+            self._judge_again(worker, Moment.of(sample))
         status = self._status_of(history, at_unix_s)
         findings = self._findings([sample.worker]) if status.verdict.causes else ()
         return Update(
-            time_unix_s=at_unix_s, sample=sample, status=status, findings=findings, changes=self._changes.take_new()
+            time_unix_s=at_unix_s, sample=sample, status=status, findings=findings, changes=self._changes.pop_new()
         )
 
-    def _judge_queries(self, taken: Sequence[tuple[Sample, WorkerHistory]]) -> Sequence[str]:
+    def _judge_queries(self, queries: Sequence[tuple[Sample, WorkerHistory]]) -> Sequence[str]:
         """Judges the last queries of some workers, but for those judged upstream and compared with no others here.
 
         Returns:
@@ -207,7 +207,7 @@ class Analysis:
                 restarted=history.restarted is sample,
                 job_kind=self._judgements[sample.worker].kind_of(sample, history),
             )
-            for sample, history in taken
+            for sample, history in queries
             if self._judges(sample.worker)
         ]
         if not observations:
@@ -224,7 +224,7 @@ class Analysis:
                 _log.warning("samples cannot be judged, a bug in tpumon: %s", unexpected(error))
             return ()
         for seen in observations:
-            self._take_causes(seen.target.worker, self._judgements[seen.target.worker])
+            self._update_judgement(seen.target.worker, self._judgements[seen.target.worker])
         return others
 
     def _judges(self, worker: str) -> bool:
@@ -269,7 +269,7 @@ class Analysis:
             self._note_status(history, at, at.time_unix_s, history.last_state, severity, restarted=restarted)
         return sample, history
 
-    def _take_causes(self, worker: str, judgement: Judgement) -> None:
+    def _update_judgement(self, worker: str, judgement: Judgement) -> None:
         """Updates the judgement of a worker by what the judge says now."""
         state = self._judge.worker(worker)
         judged, not_judged, needs_more = state.judged()
@@ -284,12 +284,12 @@ class Analysis:
             judgement.causes = state.causes
             judgement.judged, judgement.not_judged, judgement.needs_more = judged, not_judged, needs_more
 
-    def _explain_again(self, worker: str, at: Moment) -> None:
+    def _judge_again(self, worker: str, at: Moment) -> None:
         """Notes that a sample of another worker explains what this one has, or no longer does."""
         history, judgement = self._histories.get(worker), self._judgements.get(worker)
         if history is None or judgement is None or history.last is None or judgement.timeline.state == "stale":
             return
-        self._take_causes(worker, judgement)
+        self._update_judgement(worker, judgement)
         if history.last.findings is not None:
             self._histories.put(history.with_last(judgement.with_findings(history.last)))
         if judgement.judged_upstream:
@@ -455,7 +455,7 @@ class Analysis:
         if is_first:
             self._past = self._changes.last
         for worker, series in remembered.items():
-            self._take_series(worker, series)
+            self._adopt_series(worker, series)
         for worker in self._upstream.workers_of(snapshot.exporter) if snapshot.complete else ():
             history = self._histories.get(worker)
             if history is not None and history.last is not None and history.last.of_exporter:  # it answers again
@@ -467,16 +467,16 @@ class Analysis:
                 judgement.resume(status)
                 self._judge.note_earlier(status)
                 judgement.number = self._changes.next_number()
-                self._take_findings(status, judgement)
+                self._adopt_findings(status, judgement)
         for worker in self._upstream.workers_of(snapshot.exporter) if snapshot.findings is not None else ():
             judgement, history = self._judgements[worker], self._histories.get(worker)
             judgement.judged_upstream = True
             if history is not None:
                 judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
-        return Update(time_unix_s=self._stale_at_unix_s, changes=self._changes.take_new(), past=is_first)
+        return Update(time_unix_s=self._stale_at_unix_s, changes=self._changes.pop_new(), past=is_first)
 
-    def _take_findings(self, snapshot: StatusSnapshot, judgement: Judgement) -> None:
-        """Takes over the present findings of a worker: later samples of other workers may have explained some."""
+    def _adopt_findings(self, snapshot: StatusSnapshot, judgement: Judgement) -> None:
+        """Adopts the present findings of a worker: later samples of other workers may have explained some."""
         history = self._histories.get(snapshot.worker)
         last = None if history is None else history.last
         if history is None or last is None or last.of_exporter or snapshot.findings is None:
@@ -485,8 +485,8 @@ class Analysis:
         self._histories.put(history.with_last(judgement.with_findings(last)))
         add_failure(judgement, last)
 
-    def _take_series(self, worker: str, series: RollupSeries) -> None:
-        """Takes a history that goes further back than the one known here."""
+    def _adopt_series(self, worker: str, series: RollupSeries) -> None:
+        """Adopts a history that goes further back than the one known here."""
         history = self._histories.get(worker)
         if worker == "" and series.goes_back_beyond(self._average.series):
             self._average.series = series

@@ -38,7 +38,7 @@ from tpumon.model import (
     StateId,
 )
 from tpumon.model.documents import UnixTime, encoded
-from tpumon.model.figure import is_on_cpu
+from tpumon.model.figure_spec import is_on_cpu
 from tpumon.model.figure_table import WITHOUT_TPU
 from tpumon.model.figures import NO_STEP
 from tpumon.model.finding import StatedId

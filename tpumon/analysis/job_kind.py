@@ -140,15 +140,15 @@ class KindOfWorker:
         """The kind that the signs speak for, and these."""
         as_job = "job" in target.kind_signs
         if target.job_kind is not None:
-            return target.job_kind, self._words("given")
-        if words := self._words("notebook"):
+            return target.job_kind, self._sign_words("given")
+        if words := self._sign_words("notebook"):
             return "interactive", words
-        serves, trains = self._words("requests", "server"), self._words("train")
-        infers = self._words("engine", "families")
-        inference = serves + (infers or self._words("program"))
+        serves, trains = self._sign_words("requests", "server"), self._sign_words("train")
+        infers = self._sign_words("engine", "families")
+        inference = serves + (infers or self._sign_words("program"))
         if trains:
             return ("mixed" if inference else "training"), trains + inference
-        markers = self._words("markers")
+        markers = self._sign_words("markers")
         if infers and markers:
             return "mixed", infers + markers
         if serves:
@@ -161,7 +161,7 @@ class KindOfWorker:
             return (kept.kind, kept.evidence) if kept and kept.kind in INFERRING else ("unknown", inference)
         if markers:
             return "training", markers
-        if (steps := self._words("steps")) and (target.process is not None or as_job):
+        if (steps := self._sign_words("steps")) and (target.process is not None or as_job):
             return "training", steps
         if self._kept is not None:
             return self._kept.kind, self._kept.evidence
@@ -171,7 +171,7 @@ class KindOfWorker:
             return "serving", ("a page of a server's metrics, and nothing has run yet",)
         return "unknown", ()
 
-    def _words(self, *signs: Sign) -> tuple[str, ...]:
+    def _sign_words(self, *signs: Sign) -> tuple[str, ...]:
         """Words of the given signs, as far as they are seen."""
         return tuple(self._signs[sign].words for sign in signs if sign in self._signs)
 

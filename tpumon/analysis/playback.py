@@ -56,7 +56,7 @@ def played(analysis: Analysis, moments: Iterable[Recorded]) -> Iterator[Update]:
         if before_unix_s is not None:
             yield from between(analysis, before_unix_s, moment.time_unix_s)
         before_unix_s = moment.time_unix_s
-        yield analysis.take(moment.event)
+        yield analysis.add(moment.event)
 
 
 def between(analysis: Analysis, begin_unix_s: float, end_unix_s: float) -> Iterator[Update]:
@@ -106,7 +106,7 @@ class Playback:
         if moment is not None:
             at_unix_s = max(self.until_unix_s, moment.time_unix_s)
             yield from self._noted(between(self.analysis, self.until_unix_s, moment.time_unix_s), at_unix_s)
-            yield from self._noted([self.analysis.take(moment.event)], at_unix_s)
+            yield from self._noted([self.analysis.add(moment.event)], at_unix_s)
             self.next = next(self._moments, None)
 
     def _noted(self, updates: Iterable[Update], until_unix_s: float) -> Iterator[Update]:

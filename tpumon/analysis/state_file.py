@@ -48,15 +48,15 @@ class Kept:
     def __init__(self, state: KeptState | None = None, now_unix_s: float = 0.0) -> None:
         workers = () if state is None else state.workers
         self._workers = {(one.job, one.slice, one.worker): one for one in workers}
-        self._taken: set[_Key] = set()
+        self._handed_out: set[_Key] = set()
         self.until_unix_s = now_unix_s + _FINDINGS_S
 
-    def take(self, target: Target) -> KeptWorker | None:
-        """The kept state of a worker; None: nothing, or it was taken."""
+    def hand_out(self, target: Target) -> KeptWorker | None:
+        """The kept state of a worker; None: nothing, or it was handed out before."""
         key = target.job, target.slice, target.name or target.worker
-        if key in self._taken:
+        if key in self._handed_out:
             return None
-        self._taken.add(key)
+        self._handed_out.add(key)
         return self._workers.get(key)
 
     def others(self, known: Iterable[KeptWorker], now_unix_s: float) -> tuple[KeptWorker, ...]:

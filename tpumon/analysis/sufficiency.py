@@ -10,7 +10,7 @@ from tpumon.analysis.findings.rule import SERVERS
 from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.model import COMPILE_LIMIT_RATIO, FindingId, Sample, State
-from tpumon.model.figure import is_on_cpu
+from tpumon.model.figure_spec import is_on_cpu
 from tpumon.model.figure_table import IDLE, INFEED, STEP
 from tpumon.model.figures import NO_STEP
 
@@ -49,7 +49,7 @@ def why_no_step(sample: Sample) -> str | None:
     why = STEP.why_absent(sample.figures)
     if why is not None and _compiles(sample):  # calls that wait for that look as if they ran ahead
         why = f"{NO_STEP}the host compiles {sample.figures.compile_ratio:.0%} of the time"
-    return why if STEP.holds_for(sample) else None
+    return why if STEP.applies_to(sample) else None
 
 
 def missed_steps(worker: WorkerStatus) -> bool:

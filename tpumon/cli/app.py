@@ -146,7 +146,7 @@ def monitor(
                 sort=check_choice("--sort", appearance.sort, SORT_KEYS),
                 filter=appearance.filter or "",
                 ascii=appearance.ascii,
-                thresholds=feed.output_options.thresholds,
+                thresholds=feed.output_settings.thresholds,
             ),
             output=output,
             explain=stdout.explain,
@@ -199,9 +199,9 @@ def serve_command(
         raise UsageError("--expose requires --from: of workers that this process samples itself, it exposes everything")
     feed = replace(
         feed,
-        origin=feed.origin.waiting_for_targets(),
+        source=feed.source.waiting_for_targets(),
         nearby_level=None,
-        output_options=replace(feed.output_options, expose=expose),
+        output_settings=replace(feed.output_settings, expose=expose),
         state=state or os.environ.get("STATE_DIRECTORY") or None,
     )
     return partial(serve.run, feed)
@@ -327,9 +327,9 @@ def _judged(
         interval=options.interval if is_typed(context, "interval", or_in_file=True) else _ONCE_INTERVAL,
     )
     feed = at_moment(feed_of(context, at_once, thresholds), verdict.at)
-    if feed.origin.is_over and is_given_beside(context, "state", "from_"):
+    if feed.source.is_over and is_given_beside(context, "state", "from_"):
         raise UsageError("--state goes on from the last run, and --from a recording is over: leave out one of them")
-    return replace(feed, state=None if feed.origin.is_over else verdict.state or None), needs
+    return replace(feed, state=None if feed.source.is_over else verdict.state or None), needs
 
 
 @command("events")

@@ -249,7 +249,7 @@ def counts_for(command: str, name: str, option: Any, value: object) -> bool:
     return not (command in _JUDGING and name in _OF_MONITORS)
 
 
-def origin_of(group: TyperGroup, arguments: Sequence[str], error: UsageError) -> str:
+def set_by_words(group: TyperGroup, arguments: Sequence[str], error: UsageError) -> str:
     """Returns ` (VARIABLE)` or ` (KEY in FILE)` if an error is about an option that only these give; empty: it is not.
 
     Args:

@@ -76,9 +76,9 @@ class Needs(Struct, frozen=True, kw_only=True):
 
 def with_one_sampler(settings: FeedSettings) -> FeedSettings:
     """The settings with a tpumon of this host as the source of samples, if it may be read and answers; says so."""
-    if settings.nearby_level is None or not settings.origin.takes_samples:
+    if settings.nearby_level is None or not settings.source.takes_samples:
         return settings
-    page = asyncio.run(find_nearby(settings.nearby_level, settings.origin.addresses))
+    page = asyncio.run(find_nearby(settings.nearby_level, settings.source.addresses))
     if page is None:
         return settings
     _log.warning(
@@ -87,7 +87,7 @@ def with_one_sampler(settings: FeedSettings) -> FeedSettings:
         page.name,
         user_named(page.uid),
     )
-    return replace(settings, origin=NearbySource(page, settings.origin), state=None)  # it keeps its own
+    return replace(settings, source=NearbySource(page, settings.source), state=None)  # it keeps its own
 
 
 @contextmanager
@@ -134,15 +134,15 @@ def statuses_of(settings: FeedSettings, needs: Needs, bar: Bar | None = None) ->
     Yields after an update, at once or a little later, and at least twice a second.
     """
     settings = with_one_sampler(settings)
-    origin = settings.origin.awaited_by(needs.samples)
-    settings = replace(settings, origin=origin)
+    source = settings.source.awaited_by(needs.samples)
+    settings = replace(settings, source=source)
     waiting = _Waiting(settings, needs)
     looked_s = 0.0
-    remembers = bar is not None or not origin.takes_samples
+    remembers = bar is not None or not source.takes_samples
     with open_feed(settings, remembers=remembers, last_s=_RECENT_S, says_waiting=False) as feed:
         for update in feed.updates(timeout_s=LOOK_S):
             now_s = time.monotonic()
-            if origin.is_over or (update is not None and now_s - looked_s < _AGAIN_S):
+            if source.is_over or (update is not None and now_s - looked_s < _AGAIN_S):
                 continue
             looked_s = now_s
             status = feed.status()
@@ -156,8 +156,8 @@ class _Waiting:
     """Decides when there are enough samples."""
 
     def __init__(self, settings: FeedSettings, needs: Needs) -> None:
-        self._origin = settings.origin
-        self._sustained = settings.output_options.thresholds.sustained
+        self._source = settings.source
+        self._sustained = settings.output_settings.thresholds.sustained
         self._needs = needs
         self._several: set[str] = set()  # workers of which several samples are needed
         self._began_s = time.monotonic()
@@ -199,7 +199,7 @@ class _Waiting:
             self._deadline_s = time.monotonic() + left_s + _LATE_S
         if missing and is_late:
             self._say_late(len(missing))
-        return not missing or is_late or (not self._origin.takes_samples and time.monotonic() > self._deadline_s)
+        return not missing or is_late or (not self._source.takes_samples and time.monotonic() > self._deadline_s)
 
     def _more(self, workers: Sequence[WorkerStatus]) -> list[WorkerHistory]:
         """Histories of workers about which more can be judged within the time that is left."""
@@ -213,7 +213,7 @@ class _Waiting:
     def _ended(self, workers: Sequence[WorkerStatus]) -> list[WorkerHistory]:
         """Histories of workers whose process has ended since their last sample: the next one says so, soon."""
         ended = [worker.history for worker in workers if worker.verdict.state not in {"down", "paused"}]
-        ended = [history for history in ended if self._origin.has_ended(history.target)]
+        ended = [history for history in ended if self._source.has_ended(history.target)]
         if ended and self._ended_until_s is None:
             self._ended_until_s = time.monotonic() + _LATE_S
         return ended if self._ended_until_s is not None and time.monotonic() < self._ended_until_s else []
@@ -230,7 +230,7 @@ class _Waiting:
         now = {name for name, is_so in holds.items() if is_so}
         news = now - self._said
         if bar.refresh_s is not None:
-            bar.count(self._taken, self._wanted, self._words())
+            bar.count(self._taken, self._wanted, self._progress_words())
             is_due = "beyond" in news
         else:
             is_due = bool(news) or now_s >= self._next_line_s
@@ -239,7 +239,7 @@ class _Waiting:
             self._next_line_s = now_s + _BETWEEN_LINES_S
             limit = f"{self._needs.timeout_s:g} s at most (--timeout)"
             longer = f", too few for that; to wait so long: {_command(f'--timeout {_minutes(_LONGER * needed_s)}')}"
-            _log.info("%s; %s%s", self._words(), limit, longer if "beyond" in news else "")
+            _log.info("%s; %s%s", self._progress_words(), limit, longer if "beyond" in news else "")
 
     @property
     def _needed_s(self) -> float:
@@ -250,10 +250,10 @@ class _Waiting:
         left_s = max(doing.until_unix_s, doing.all_unix_s or 0.0) - time.time()
         return time.monotonic() - self._began_s + left_s
 
-    def _words(self) -> str:
+    def _progress_words(self) -> str:
         """`2 of 3 samples; vm: asked again in 7 s`."""
         if not self._wanted:
-            return "looking for jobs" if self._origin.takes_samples else "waiting for an answer"
+            return "looking for jobs" if self._source.takes_samples else "waiting for an answer"
         words = f"{self._taken} of {self._wanted} samples"
         if self._down:
             are = "is" if len(self._down) == 1 else "are"
@@ -266,7 +266,7 @@ class _Waiting:
     @property
     def _doing(self) -> Doing | None:
         """The present action for the worker that lacks most samples; None: not known."""
-        progress, target = self._origin.progress, self._waits_for
+        progress, target = self._source.progress, self._waits_for
         return None if progress is None or target is None else progress.of(target.address)
 
     @property
@@ -299,7 +299,7 @@ class _Waiting:
             self._needs.timeout_s,
             missing,
             "worker has" if missing == 1 else "workers have",
-            self._words(),
+            self._progress_words(),
         )
 
     def _is_settled(self, worker: WorkerStatus) -> bool:
@@ -336,11 +336,11 @@ def _queries(history: WorkerHistory) -> int:
     return max(samples_of(history), history.samples + history.errors.total())
 
 
-def moment_of_recording(origin: EventSource, time_unix_s: float) -> str:
+def moment_of_recording(source: EventSource, time_unix_s: float) -> str:
     """A line that says of which moment of a recording an answer is; of other samples, empty."""
-    if not isinstance(origin, RecordingSource):
+    if not isinstance(source, RecordingSource):
         return ""
-    before = f"tpumon events --from {shlex.quote(one_line(origin.where, limit=LONGEST_PATH))}"
+    before = f"tpumon events --from {shlex.quote(one_line(source.where, limit=LONGEST_PATH))}"
     return f"So it was at {local_time(time_unix_s)}; what happened before: {before}"
 
 
@@ -359,7 +359,7 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     awaited = any(each.verdict.state == "waiting" for each in workers)
     lacks = [lacking(each, only_decisive=not is_ok) for each in workers]
     names = ", ".join(dict.fromkeys(finding for each in lacks for finding in each))
-    sustained = settings.output_options.thresholds.sustained
+    sustained = settings.output_settings.thresholds.sustained
     few = () if is_ok else unjudged(status, sustained)
     counts = [count for each in lacks for count in each.values()]
     lack = max([*counts, *(sustained - samples_of(status.workers[name].history) for name in few)], default=0)
@@ -373,11 +373,11 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     is_short = (is_ok and needs.more_s > 0) or (
         not (lack or awaited) and any(is_suspected(each) or missed_steps(each) for each in workers)
     )
-    if hung := _waits_in_vain(settings.origin, workers):
+    if hung := _waits_in_vain(settings.source, workers):
         more = hung
-    elif settings.origin.is_over or not (is_short or lack or awaited) or (is_ok and not needs.more_s):
+    elif settings.source.is_over or not (is_short or lack or awaited) or (is_ok and not needs.more_s):
         pass
-    elif settings.origin.takes_samples and not any(each.judged_upstream for each in workers):
+    elif settings.source.takes_samples and not any(each.judged_upstream for each in workers):
         many = (_MANY if is_ok or taken >= _SOME else _SOME) if is_short else None
         more = _longer_look(taken, needs, lack, interval_s, many, such)
     elif lack or awaited:
@@ -391,11 +391,11 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     return replace(answer, sentence=f"{sentence} {more}".rstrip())
 
 
-def _waits_in_vain(origin: EventSource, workers: Sequence[WorkerStatus]) -> str:
+def _waits_in_vain(source: EventSource, workers: Sequence[WorkerStatus]) -> str:
     """A sentence on a trace of the host that this command waits for: it may have hung the job. Empty: there is none."""
     for each in workers:
         target = each.history.target
-        doing = None if origin.progress is None else origin.progress.of(target.address)
+        doing = None if source.progress is None else source.progress.of(target.address)
         if doing is not None and doing.words.startswith(HOST_TRACE_WAITS):
             return f"{target.worker}: {doing.words}. To do: {remedy('busy', doing.words)}."
     return ""

@@ -72,7 +72,7 @@ def _run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except UsageError as error:
-        _log.error("%s%s", error, _origin(arguments, error))
+        _log.error("%s%s", error, _set_by(arguments, error))
         for other in error.others:
             _log.error("%s", other)
         return error.exit_status
@@ -92,14 +92,14 @@ def _run(arguments: list[str]) -> int:
     return status
 
 
-def _origin(arguments: list[str], error: UsageError) -> str:
+def _set_by(arguments: list[str], error: UsageError) -> str:
     """The variable or key of the configuration file that an error is about; empty: none."""
     import typer.main
 
     from tpumon.cli.app import app
-    from tpumon.cli.config_file import origin_of
+    from tpumon.cli.config_file import set_by_words
 
-    return origin_of(typer.main.get_group(app), arguments, error)
+    return set_by_words(typer.main.get_group(app), arguments, error)
 
 
 def _prepare_streams() -> None:

@@ -188,12 +188,12 @@ def feed_of(
         UsageError: options contradict each other.
     """
     from tpumon.collection.event_sources import ExportersSource
-    from tpumon.outputs import Export, OutputOptions, parse_export
+    from tpumon.outputs import Export, OutputSettings, parse_export
     from tpumon.pipeline import FeedSettings
 
     outputs = outputs or ExportOptions()
     judged_by = thresholds_of(thresholds)
-    origin = _source_of(context, options)
+    source = _source_of(context, options)
     exports = [Export(name="prometheus", where=listen, given="listen")] if listen else []
     exports += map(parse_export, outputs.export or [])
     if outputs.on_change is not None:
@@ -206,24 +206,24 @@ def feed_of(
                 options=read_option("--record-keep", read_kept, outputs.record_keep),
             )
         )
-    if origin.is_over and (exports or listen is not None):
+    if source.is_over and (exports or listen is not None):
         raise UsageError(
             "--from a recording takes no --listen, --export, --on-change or --record: it is over; "
             "see it: tpumon --from DIR"
         )
-    if isinstance(origin, ExportersSource):
-        origin = replace(origin, keeps_apart=not exports)
+    if isinstance(source, ExportersSource):
+        source = replace(source, keeps_apart=not exports)
     if outputs.record is None and is_typed(context, "record_keep"):
         raise UsageError("--record-keep requires --record DIR")
     if outputs.web_config is not None and not any(export.name == "prometheus" for export in exports):
         raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
     most_ops = outputs.with_ops or 0
-    host = host_key() if origin.is_of_host else None
+    host = host_key() if source.is_of_host else None
     return FeedSettings(
-        origin=origin.with_ops(most_ops),
+        source=source.with_ops(most_ops),
         nearby_level=_nearby_level_of(context),
         exports=exports,
-        output_options=OutputOptions(
+        output_settings=OutputSettings(
             level=level_of(options), web_config=outputs.web_config, thresholds=judged_by, ops=most_ops, host=host
         ),
     )
@@ -239,9 +239,9 @@ def at_moment(feed: FeedSettings, at: str | None) -> FeedSettings:
 
     if at is None:
         return feed
-    if not isinstance(feed.origin, RecordingSource):
+    if not isinstance(feed.source, RecordingSource):
         raise UsageError(f"--at is for recorded samples: --from DIR --at {one_line(at)}")
-    return replace(feed, origin=replace(feed.origin, at=at))
+    return replace(feed, source=replace(feed.source, at=at))
 
 
 _OPTIONS = {option.name for group in (FollowOptions, ExportOptions, ThresholdOptions) for option in fields(group)}
@@ -313,13 +313,13 @@ def _source_of(context: typer.Context, options: FollowOptions) -> SamplingSource
     if options.from_ is None:
         return _sampling_of(context, options)
     _not_obeyed(context)
-    origin = origin_of(options.from_, options.from_auth)
-    if isinstance(origin, ExportersSource):
-        return replace(origin, job=options.job or None, slice=options.slice or None)
-    return origin
+    source = source_from(options.from_, options.from_auth)
+    if isinstance(source, ExportersSource):
+        return replace(source, job=options.job or None, slice=options.slice or None)
+    return source
 
 
-def origin_of(where: str, auth_file: str | None = None) -> RecordingSource | ExportersSource:
+def source_from(where: str, auth_file: str | None = None) -> RecordingSource | ExportersSource:
     """The source that --from names: recorded samples, or exporters; HOST:PORT is an http one.
 
     Raises:

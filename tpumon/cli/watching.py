@@ -82,14 +82,14 @@ class Watch:
 
     def _run(self) -> None:
         try:
-            self._take()
+            self._keep_up_to_date()
         except Exception as error:  # noqa: BLE001 - it is raised where somebody asks
             self._error = error if isinstance(error, TpumonError) else TpumonError(f"sampling failed: {error}")
         with self._changed:
             self._thread = None
             self._changed.notify_all()
 
-    def _take(self) -> None:
+    def _keep_up_to_date(self) -> None:
         with closing(statuses_of(self._settings, self._needs)) as statuses:
             for status, is_enough in statuses:
                 with self._changed:

@@ -276,7 +276,7 @@ class NearbySource(EventSource):
         due_s: dict[str, float] = {}  # by when it must have a worker's first sample
         clock_s = asyncio.get_running_loop().time
 
-        def take(event: SourceEvent) -> None:
+        def pass_on(event: SourceEvent) -> None:
             nonlocal due_s
             if isinstance(event, Sample) and event.of_exporter:
                 lost.append(event.errors[-1].message)
@@ -292,7 +292,7 @@ class NearbySource(EventSource):
                 due_s[event.worker] = math.inf
 
         while not lost:
-            await exporter.poll(take)
+            await exporter.poll(pass_on)
             if late := [worker for worker, until_s in due_s.items() if clock_s() > until_s]:
                 lost.append(f"{exporter.name} has no sample of {min(late)}")
             await asyncio.sleep(0 if lost else exporter.pause_s(_POLL_S))

@@ -85,7 +85,7 @@ class DnsNames:
         soon_s: float = _SOON_S,
     ) -> None:
         self._addresses = list(addresses)
-        self._names = {address: name for address in addresses if (name := _name(address)) is not None}
+        self._names = {address: name for address in addresses if (name := _parsed_name(address)) is not None}
         self._said: set[str] = set()
         self._resolve = resolve
         self._resolve_every_s = resolve_every_s
@@ -146,7 +146,7 @@ class DnsNames:
         return Workers(targets=targets, finders={"dns": all(answers)} if answers else {})
 
 
-def _name(text: str) -> _Name | None:
+def _parsed_name(text: str) -> _Name | None:
     """None for an IP address and for this host, which need no look-up."""
     address = Address.parse(text)
     return None if address.ip is not None or address.is_this_host else _Name(text, address.host, address.port)

@@ -106,7 +106,7 @@ class TpuApi:
             words = f"the TPU API cannot be reached ({type(error).__name__}); check the way to {self._endpoint}"
             raise ApiError(words, passing=True) from None
         if response.status_code != requests.codes.ok:
-            self._explain(name, response)
+            self._raise_error(name, response)
         try:
             return _node(response.json())
         except (ValueError, TypeError, AttributeError):
@@ -135,10 +135,10 @@ class TpuApi:
         make_session: Any = AuthorizedSession  # without types
         self._session = make_session(credentials, max_refresh_attempts=1, refresh_timeout=_API_S)
 
-    def _explain(self, name: str, response: Any) -> NoReturn:
+    def _raise_error(self, name: str, response: Any) -> NoReturn:
         """Raises the error that an HTTP status means to a user."""
         status = response.status_code
-        said = _words(response)
+        said = _error_text(response)
         where = f"zone {self._zone} of project {self._project}"
         match status:
             case 401:
@@ -171,7 +171,7 @@ def _node(reply: dict[str, Any]) -> ApiNode:
     )
 
 
-def _words(response: Any) -> str:
+def _error_text(response: Any) -> str:
     try:
         return one_line(str(response.json()["error"]["message"]), limit=160)
     except (ValueError, KeyError, TypeError):

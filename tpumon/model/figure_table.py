@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from msgspec.structs import replace
 
-from tpumon.model.figure import Figure, is_on_cpu, serves, trains
+from tpumon.model.figure_spec import FigureSpec, is_on_cpu, serves, trains
 from tpumon.model.figures import Figures, Percentiles, ProgramFamily, ServerFigures, Spread, StepTimes
 from tpumon.model.sample import Sample
 from tpumon.model.server_figures import SERVER_FIGURES, families_of
@@ -64,7 +64,7 @@ def _hbm_bytes(figures: Figures) -> tuple[float, float] | None:
     return (sum(used for used, _ in devices), sum(total for _, total in devices)) if devices else None
 
 
-MXU = Figure(
+MXU = FigureSpec(
     key="mxu",
     fields=("mxu_utilization_ratio", "mxu_method"),
     label="MXU",
@@ -80,7 +80,7 @@ MXU = Figure(
     metric="tpu_mxu_utilization_ratio",
     from_monitor=True,
 )
-IDLE = Figure(
+IDLE = FigureSpec(
     key="idle",
     fields=("idle_ratio",),
     label="TPU idle",
@@ -94,7 +94,7 @@ IDLE = Figure(
     metric="tpu_idle_ratio",
     from_monitor=True,
 )
-DUTY = Figure(
+DUTY = FigureSpec(
     key="duty",
     fields=("duty_cycle_ratio",),
     label="Duty cycle",
@@ -105,7 +105,7 @@ DUTY = Figure(
     of_training=True,
     metric="tpu_duty_cycle_ratio",
 )
-FLOPS = Figure(
+FLOPS = FigureSpec(
     key="flops",
     fields=("flops_utilization_ratio",),
     label="FLOPS utilization",
@@ -115,7 +115,7 @@ FLOPS = Figure(
     worse="low",
     metric="tpu_flops_utilization_ratio",
 )
-HBM_BANDWIDTH = Figure(
+HBM_BANDWIDTH = FigureSpec(
     key="hbm-bandwidth",
     fields=("hbm_bandwidth_utilization_ratio",),
     label="HBM bandwidth",
@@ -124,7 +124,7 @@ HBM_BANDWIDTH = Figure(
     value=attrgetter("hbm_bandwidth_utilization_ratio"),
     metric="tpu_hbm_bandwidth_utilization_ratio",
 )
-STEP = Figure(
+STEP = FigureSpec(
     key="step",
     fields=("step_time_s", "step_source", "step_name"),
     label="Step time",
@@ -142,7 +142,7 @@ STEP = Figure(
     metric="tpu_step_time_seconds",
     from_monitor=True,
 )
-INFEED = Figure(
+INFEED = FigureSpec(
     key="infeed",
     fields=("infeed_ratio",),
     label="Infeed",
@@ -156,7 +156,7 @@ INFEED = Figure(
     metric="tpu_infeed_ratio",
     from_monitor=True,
 )
-PARTS = Figure(
+PARTS = FigureSpec(
     key="parts",
     fields=("step_parts_s",),
     label="Step parts",
@@ -164,7 +164,7 @@ PARTS = Figure(
     origin="steps",
     of_training=True,
 )
-HBM = Figure(
+HBM = FigureSpec(
     key="hbm",
     fields=("hbm_used_bytes", "hbm_total_bytes"),
     label="HBM",
@@ -176,14 +176,14 @@ HBM = Figure(
     compared=True,
 )
 
-OP_TIME = Figure(
+OP_TIME = FigureSpec(
     key="op-time",
     fields=("op_time_ratios",),
     label="Time by kind of op",
     about="Share of the window by kind of op; with tpu_idle_ratio they add up to 1.",
     origin="device",
 )
-PADDING = Figure(
+PADDING = FigureSpec(
     key="padding",
     fields=("matmul_padding_ratio",),
     label="Padding of matrix ops",
@@ -191,7 +191,7 @@ PADDING = Figure(
     origin="device",
     value=attrgetter("matmul_padding_ratio"),
 )
-BETWEEN_PROGRAMS = Figure(
+BETWEEN_PROGRAMS = FigureSpec(
     key="between-programs",
     fields=("idle_between_programs_ratio",),
     label="Idle between programs",
@@ -200,7 +200,7 @@ BETWEEN_PROGRAMS = Figure(
     value=attrgetter("idle_between_programs_ratio"),
     of_training=True,
 )
-BARRIER = Figure(
+BARRIER = FigureSpec(
     key="barrier",
     fields=("barrier_ratio",),
     label="Barriers",
@@ -209,7 +209,7 @@ BARRIER = Figure(
     value=attrgetter("barrier_ratio"),
     of_training=True,
 )
-DEBUG_PRINT = Figure(
+DEBUG_PRINT = FigureSpec(
     key="debug-print",
     fields=("debug_print_ratio",),
     label="Debug print",
@@ -218,7 +218,7 @@ DEBUG_PRINT = Figure(
     value=attrgetter("debug_print_ratio"),
     of_training=True,
 )
-COMPILING = Figure(
+COMPILING = FigureSpec(
     key="compiling",
     fields=("compile_ratio",),
     label="Compiling",
@@ -227,7 +227,7 @@ COMPILING = Figure(
     value=attrgetter("compile_ratio"),
     metric="tpu_compile_ratio",
 )
-INPUT_WAIT = Figure(
+INPUT_WAIT = FigureSpec(
     key="input-wait",
     fields=("input_wait_ratio",),
     label="Waiting for input",
@@ -236,7 +236,7 @@ INPUT_WAIT = Figure(
     value=attrgetter("input_wait_ratio"),
     of_training=True,
 )
-CALLBACKS = Figure(
+CALLBACKS = FigureSpec(
     key="callbacks",
     fields=("callback_ratio",),
     label="Callbacks",
@@ -245,7 +245,7 @@ CALLBACKS = Figure(
     value=attrgetter("callback_ratio"),
 )
 
-FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, *SERVER_FIGURES, INFEED, PARTS, HBM,
+FIGURES: tuple[FigureSpec, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, *SERVER_FIGURES, INFEED, PARTS, HBM,
                                OP_TIME, PADDING, BETWEEN_PROGRAMS, BARRIER, DEBUG_PRINT,
                                COMPILING, INPUT_WAIT, CALLBACKS)  # fmt: skip
 """Every figure, in the order of CSV columns."""
@@ -258,7 +258,7 @@ TRACE_FIELDS: tuple[str, ...] = tuple(
 )
 """Fields that only traces show."""
 
-COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}
+COMPARED: Mapping[str, FigureSpec] = {figure.key: figure for figure in FIGURES if figure.compared}
 """The figures by which workers are compared, by key."""
 
 NO_TPU = "no TPU in its trace"
@@ -305,13 +305,13 @@ def values(figures: Figures) -> Mapping[str, float | None]:
     return {key: figure.value(figures) for key, figure in COMPARED.items()}
 
 
-def held_by(samples: Iterable[Sample]) -> list[Figure]:
+def applicable_figures(samples: Iterable[Sample]) -> list[FigureSpec]:
     """The compared figures that say something of some of these workers' jobs: of training while none is known."""
     kinds = {(serves(sample), trains(sample), is_on_cpu(sample)): sample for sample in samples}
     return [
         figure
         for figure in COMPARED.values()
-        if (any(map(figure.holds_for, kinds.values())) if kinds else not figure.of_server)
+        if (any(map(figure.applies_to, kinds.values())) if kinds else not figure.of_server)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from tpumon.model.figure import Figure
+from tpumon.model.figure_spec import FigureSpec
 from tpumon.model.figures import FamilyFigures, Figures, ProgramFamily
 
 
@@ -49,7 +49,7 @@ def _program(figures: Figures) -> float | None:
     return None if family is None or family.duration_s is None else family.duration_s.p50
 
 
-BUSY = Figure(
+BUSY = FigureSpec(
     key="busy",
     fields=("server.busy_ratio",),
     label="Busy",
@@ -62,7 +62,7 @@ BUSY = Figure(
     origin="programs",
 )
 """On screens libtpu's duty cycle where it is there: it knows the time between traces, too."""
-PROGRAM = Figure(
+PROGRAM = FigureSpec(
     key="program",
     fields=("server.families",),
     label="Program",
@@ -77,7 +77,7 @@ PROGRAM = Figure(
     always_shown=True,
     origin="programs",
 )
-TOKENS = Figure(
+TOKENS = FigureSpec(
     key="tokens",
     fields=("server.tokens_per_s",),
     label="Tokens/s",
@@ -90,7 +90,7 @@ TOKENS = Figure(
     origin="requests",
     metric="tpu_server_tokens_per_second",
 )
-WAITING = Figure(
+WAITING = FigureSpec(
     key="waiting",
     fields=("server.requests_waiting",),
     label="Requests waiting",
@@ -102,7 +102,7 @@ WAITING = Figure(
     origin="requests",
     metric="tpu_server_requests_waiting",
 )
-KV_USED = Figure(
+KV_USED = FigureSpec(
     key="kv",
     fields=("server.kv_used_ratio",),
     label="KV cache",
@@ -113,7 +113,7 @@ KV_USED = Figure(
     origin="requests",
     metric="tpu_server_kv_used_ratio",
 )
-RUNNING = Figure(
+RUNNING = FigureSpec(
     key="running",
     fields=("server.requests_running",),
     label="Requests running",
@@ -123,7 +123,7 @@ RUNNING = Figure(
     origin="requests",
     metric="tpu_server_requests_running",
 )
-PROMPT_TOKENS = Figure(
+PROMPT_TOKENS = FigureSpec(
     key="prompt-tokens",
     fields=("server.prompt_tokens_per_s",),
     label="Prompt tokens/s",
@@ -132,7 +132,7 @@ PROMPT_TOKENS = Figure(
     unit="rate",
     origin="requests",
 )
-FIRST_TOKEN = Figure(
+FIRST_TOKEN = FigureSpec(
     key="first-token",
     fields=("server.time_to_first_token_s",),
     label="Time to first token",
@@ -142,7 +142,7 @@ FIRST_TOKEN = Figure(
     origin="requests",
     metric="tpu_server_time_to_first_token_p50_seconds",
 )
-LATE_FIRST_TOKEN = Figure(
+LATE_FIRST_TOKEN = FigureSpec(
     key="late-first-token",
     fields=("server.time_to_first_token_s",),
     label="Time to first token, p95",
@@ -152,7 +152,7 @@ LATE_FIRST_TOKEN = Figure(
     origin="requests",
     metric="tpu_server_time_to_first_token_p95_seconds",
 )
-PREEMPTIONS = Figure(
+PREEMPTIONS = FigureSpec(
     key="preemptions",
     fields=("server.preemptions_per_s",),
     label="Preemptions/s",
@@ -161,7 +161,7 @@ PREEMPTIONS = Figure(
     unit="rate",
     origin="requests",
 )
-DEVICE_PER_TOKEN = Figure(
+DEVICE_PER_TOKEN = FigureSpec(
     key="device-per-token",
     fields=("server.device_s_per_token", "server.device_time_source"),
     label="Device time per token",
@@ -173,7 +173,7 @@ DEVICE_PER_TOKEN = Figure(
     origin="both",
     metric="tpu_server_device_seconds_per_token",
 )
-SERVER_PADDING = Figure(
+SERVER_PADDING = FigureSpec(
     key="server-padding",
     fields=("server.padding_ratio",),
     label="Padding of batches",
@@ -182,7 +182,7 @@ SERVER_PADDING = Figure(
     origin="programs",
     metric="tpu_server_padding_ratio",
 )
-HOST_GAP = Figure(
+HOST_GAP = FigureSpec(
     key="host-gap",
     fields=("server.host_gap_ratio",),
     label="Host gap",
@@ -192,7 +192,7 @@ HOST_GAP = Figure(
     metric="tpu_server_host_gap_ratio",
 )
 
-SERVER_FIGURES: tuple[Figure, ...] = (BUSY, PROGRAM, TOKENS, WAITING, KV_USED, RUNNING, PROMPT_TOKENS, FIRST_TOKEN,
+SERVER_FIGURES: tuple[FigureSpec, ...] = (BUSY, PROGRAM, TOKENS, WAITING, KV_USED, RUNNING, PROMPT_TOKENS, FIRST_TOKEN,
                                       LATE_FIRST_TOKEN, PREEMPTIONS, DEVICE_PER_TOKEN, SERVER_PADDING,
                                       HOST_GAP)  # fmt: skip
 """Figures of servers; the ones by which servers are compared come first."""
@@ -216,12 +216,12 @@ SERVING: frozenset[ProgramFamily] = frozenset({"prefill", "decode", "step"})
 _OTHERS = re.compile(r"train|grad|backward|loss|draft")  # of training, and of a second, smaller model
 
 
-def _words(pattern: str) -> re.Pattern[str]:
+def _whole_words(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z])(?:{pattern})(?![a-z])", re.IGNORECASE)
 
 
-_INFERRING = {family: _words(names) for family, (names, _) in _FAMILIES.items()}
-_ANY = {family: _words("|".join(filter(None, names))) for family, names in _FAMILIES.items()}
+_INFERRING = {family: _whole_words(names) for family, (names, _) in _FAMILIES.items()}
+_ANY = {family: _whole_words("|".join(filter(None, names))) for family, names in _FAMILIES.items()}
 
 
 def family_of(function: str) -> ProgramFamily:

@@ -38,7 +38,7 @@ class ExplainedText(Output):
             return
         self._time_unix_s = update.time_unix_s
         self._samples[sample.worker] += sample.responded
-        if self._samples[sample.worker] == self._context.run.thresholds.sustained and not self._has_said:
+        if self._samples[sample.worker] == self._context.settings.thresholds.sustained and not self._has_said:
             self._say()
 
     def close(self) -> None:

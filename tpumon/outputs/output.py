@@ -37,7 +37,7 @@ Own = TypeVar("Own")
 """An output's own options: a frozen Struct or dataclass whose fields all have defaults."""
 
 
-class OutputOptions(Struct, frozen=True, kw_only=True):
+class OutputSettings(Struct, frozen=True, kw_only=True):
     """Settings of the run that outputs need. An output's own options are a class of its own, see `takes`.
 
     Attributes:
@@ -63,13 +63,13 @@ class Context(Struct, frozen=True, kw_only=True):
     """The run, as outputs see it.
 
     Attributes:
-        run: its settings.
+        settings: those of the run.
         analysis: what to ask for the status of all workers. From any thread.
         heartbeat_age_s: returns the seconds since the sampling loop last ran; about 1 at most while all is well.
         clock: returns seconds since the epoch.
     """
 
-    run: OutputOptions = field(default_factory=OutputOptions)
+    settings: OutputSettings = field(default_factory=OutputSettings)
     analysis: Analysis = field(default_factory=Analysis)
     heartbeat_age_s: Callable[[], float] = lambda: 0.0
     clock: Callable[[], float] = time.time

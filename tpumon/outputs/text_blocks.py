@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tpumon.model import SIMULATED_MARK
-from tpumon.model.figure import Figure, Unit, serves, trains
+from tpumon.model.figure_spec import FigureSpec, Unit, serves, trains
 from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
 from tpumon.model.server_figures import SERVER_FIGURES
 from tpumon.outputs import Output
@@ -156,7 +156,7 @@ def _method(name: str | None, subject: str | None = None) -> str:
     return f" ({name}: {subject})" if subject else f" ({name})"
 
 
-def _why(figure: Figure, figures: Figures) -> str:
+def _why(figure: FigureSpec, figures: Figures) -> str:
     return _absent(figure.why_absent(figures) or _NOT_REPORTED)
 
 

@@ -143,7 +143,7 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
     old, new = (
         _side(capture, table if by_step else None) for capture, table in zip((before, after), tables, strict=True)
     )
-    old_step_s, new_step_s = _mean(old.durations_s), _mean(new.durations_s)
+    old_step_s, new_step_s = (fmean(side.durations_s) if side.durations_s else None for side in (old, new))
     changes = [*_parts(old, new), *_categories(old, new, choice), *_ops(old, new, choice)]
     least_s = _NEGLIGIBLE * (new_step_s if by_step and new_step_s else 1.0)
     changes = [each for each in changes if abs(each.per_step_s) >= least_s]
@@ -205,10 +205,6 @@ def _side(capture: Capture, steps: StepTable | None) -> _Side:
         ran = set(steps.ops.picked(0, steps.shared).key.tolist())
         totals = replace(totals, ops=tuple(op for op in totals.ops if op.key in ran))
     return _Side(totals=totals, steps=steps, durations_s=capture.figures.figures.step_durations_s)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None
 
 
 def _is_noise(before: Sequence[float], after: Sequence[float], sigmas: float = _SIGMAS) -> bool | None:

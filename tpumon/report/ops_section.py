@@ -287,7 +287,7 @@ def _tree(ops: Sequence[Op], totals: OpTotals, top: int) -> tuple[PathNode, ...]
         parts = tuple(part for part in op.provenance.split("/") if part)[:_DEEPEST] or (_UNKNOWN_PLACE,)
         for depth in range(1, len(parts) + 1):
             members.setdefault(parts[:depth], []).append(op)
-    time_s = {path: sum(op.self_time_s for op in held) for path, held in members.items()}
+    time_s = {path: sum(op.self_time_s for op in below) for path, below in members.items()}
     # A node takes no more time than its parent, so a parent is kept where its child is.
     longest = sorted(members, key=lambda path: (-time_s[path], len(path), path))[:top]
     kept = {path for path in longest if time_s[path] >= _WORTH_SHOWING * totals.total_s}

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 
 from tpumon.model import Figures, Finding
 from tpumon.model.documents import fields_of
-from tpumon.model.figure import Figure, Unit
+from tpumon.model.figure_spec import FigureSpec, Unit
 from tpumon.model.figure_table import FIGURES, PARTS, STEP
 from tpumon.model.sample import NOT_IN_JSON
 from tpumon.report import environment_section, ops_section, steps_section
@@ -116,7 +116,7 @@ def _figure_rows(figures: Figures) -> list[tuple[str, str]]:
     Figures that only a running job reports (HBM used) are left out if absent.
     """
     shown = [figure for figure in FIGURES if figure.key not in {STEP.key, PARTS.key} and not figure.of_server]
-    absent: dict[str, list[Figure]] = {}
+    absent: dict[str, list[FigureSpec]] = {}
     for figure in shown:
         if figure.origin == "device" and figure.value(figures) is None and (why := figure.why_absent(figures)):
             absent.setdefault(why, []).append(figure)
@@ -130,7 +130,7 @@ def _figure_rows(figures: Figures) -> list[tuple[str, str]]:
     return rows + [(NOT_KNOWN, f"{', '.join(figure.label for figure in each)}: {why}") for why, each in together]
 
 
-def _figure_text(figure: Figure, figures: Figures) -> str:
+def _figure_text(figure: FigureSpec, figures: Figures) -> str:
     value = figure.value(figures)
     note = figure.why_absent(figures) if value is None else figure.method(figures)
     return _FORMATS[figure.unit](value) + (f" ({note})" if note else "")

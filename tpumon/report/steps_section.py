@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
+from statistics import fmean
 
 from msgspec import Struct
 
@@ -119,7 +120,7 @@ class Steps(Struct, frozen=True, kw_only=True):
 
 def build(capture: Capture, _choice: Choice) -> Steps:
     figures, table = capture.figures.figures, capture.step_table()
-    names = [_name(capture, core) for core in table.cores]
+    names = [_core_name(capture, core) for core in table.cores]
     steps = tuple(
         _step_row(i, duration_s, table.cores, names)
         for i, duration_s in enumerate(table.durations_s if table.matched else ())
@@ -155,7 +156,7 @@ def _percentiles(durations_s: Sequence[float]) -> StepPercentiles | None:
     return StepPercentiles(p50=rank(0.5), p90=rank(0.9), p95=rank(0.95), p99=rank(0.99))
 
 
-def _name(capture: Capture, core: CoreTimes) -> str:
+def _core_name(capture: Capture, core: CoreTimes) -> str:
     own = f"chip {core.chip}" + (f" core {core.core}" if core.core else "")
     return own if len(capture.hosts) == 1 else f"{capture.hosts[core.host].name} {own}"
 
@@ -179,19 +180,19 @@ def _mean_parts(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(each[name] for each in parts) / len(parts) for name in (parts[0] if parts else ())}
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _mean_or_0(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0
 
 
 def _core_row(name: str, worker: str, core: CoreTimes, times_last: int) -> CoreRow:
     return CoreRow(
         name=name,
         worker=worker,
-        step_time_s=_mean(core.durations_s),
+        step_time_s=_mean_or_0(core.durations_s),
         min_s=min(core.durations_s, default=0.0),
         max_s=max(core.durations_s, default=0.0),
         times_last=times_last,
-        parts_s={part: _mean(times_s) for part, times_s in core.parts_s.items()},
+        parts_s={part: _mean_or_0(times_s) for part, times_s in core.parts_s.items()},
         durations_s=core.durations_s,
         step_parts_s=core.parts_s,
     )
@@ -206,14 +207,14 @@ def _worker_rows(cores: Sequence[CoreRow]) -> tuple[CoreRow, ...]:
         CoreRow(
             name=worker,
             worker=worker,
-            step_time_s=_mean([row.step_time_s for row in own]),
+            step_time_s=fmean([row.step_time_s for row in own]),
             min_s=min(row.min_s for row in own),
             max_s=max(row.max_s for row in own),
             times_last=sum(row.times_last for row in own),
             parts_s=_mean_parts([row.parts_s for row in own]),
             durations_s=tuple(map(max, zip(*(row.durations_s for row in own), strict=False))),
             step_parts_s={
-                name: tuple(map(_mean, zip(*(row.step_parts_s[name] for row in own), strict=False)))
+                name: tuple(map(fmean, zip(*(row.step_parts_s[name] for row in own), strict=False)))
                 for name in own[0].step_parts_s
             },
         )
@@ -256,7 +257,7 @@ def step_facts(steps: Steps) -> list[tuple[str, str]]:
         ("Steps are", source),
     ]
     if steps.steps:
-        rows.append(("Skew between cores (mean)", time_text(_mean([step.skew_s for step in steps.steps]))))
+        rows.append(("Skew between cores (mean)", time_text(fmean([step.skew_s for step in steps.steps]))))
         lasts = Counter(step.last for step in steps.steps if step.last is not None)
         for name, count in lasts.most_common(1):
             rows.append(("Most often last", f"{name}, in {count} of {counted(len(steps.steps), 'step')}"))

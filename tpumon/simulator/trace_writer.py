@@ -115,7 +115,7 @@ def _describe_op(plane: PlaneWriter, job: SimulatedJob, program: StepProgram, op
     moved = program.bytes(op, job.topology.device_hbm_bandwidth_bytes_per_s)
     breakdown = _accessed(_READ, moved - moved // 3) + _accessed(_WRITE, moved // 3) if moved else b""
     tf_op = program.tf_op(op)
-    origin = {"tf_op": tf_op, "source": f"train.py:{100 + op}"} if tf_op else {}
+    provenance = {"tf_op": tf_op, "source": f"train.py:{100 + op}"} if tf_op else {}
     plane.describe(
         (program, op),
         f"%{OPS[op].name} = {program.shape} {OPS[op].code}()",
@@ -128,7 +128,7 @@ def _describe_op(plane: PlaneWriter, job: SimulatedJob, program: StepProgram, op
         bytes_accessed=moved,
         raw_bytes_accessed=moved,
         memory_access_breakdown=breakdown,
-        **origin,
+        **provenance,
     )
 
 

@@ -82,14 +82,14 @@ def be_verbose() -> None:
 
 
 @contextlib.contextmanager
-def shown_by(take: Callable[[str], None], *, alone: bool = True) -> Iterator[None]:
+def shown_by(show: Callable[[str], None], *, alone: bool = True) -> Iterator[None]:
     """Gives messages to a function, from any thread, while the block runs.
 
     Args:
-        take: gets each line; must not block.
+        show: gets each line; must not block.
         alone: stderr gets none of them.
     """
-    root, handler = logging.getLogger(), _Passing(take)
+    root, handler = logging.getLogger(), _Passing(show)
     root.addHandler(handler)
     if alone:
         root.removeHandler(_stderr)
@@ -101,7 +101,7 @@ def shown_by(take: Callable[[str], None], *, alone: bool = True) -> Iterator[Non
         root.removeHandler(handler)
 
 
-def take_said() -> list[str]:
+def pop_said() -> list[str]:
     """The last messages that stderr got since the last call, for a view that covers them."""
     return [_stderr.said.popleft() for _ in range(len(_stderr.said))]
 
@@ -137,7 +137,7 @@ class Allowance:
         self._counted_s = now_s
         return self._allowed
 
-    def take(self, now_s: float) -> int | None:
+    def use(self, now_s: float) -> int | None:
         """Counts one; None: it may not pass, otherwise the number of those left out before it."""
         if self.left(now_s) < 1:
             self.left_out += 1
@@ -168,8 +168,8 @@ class RepetitionFilter(logging.Filter):
         if worker is not None:
             with self._lock:
                 now_s = self._clock_s()
-                of_worker = self._of(worker, now_s).take(now_s) if worker else 0
-                of_all = None if of_worker is None else self._all.take(now_s)
+                of_worker = self._of(worker, now_s).use(now_s) if worker else 0
+                of_all = None if of_worker is None else self._all.use(now_s)
             if of_worker is None or of_all is None:
                 return False
             words += f" (left out before: {of_worker} lines about this worker)" if of_worker else ""
@@ -183,7 +183,7 @@ class RepetitionFilter(logging.Filter):
             left_out = self._all.left_out
             if not left_out or self._all.left(self._clock_s()) < _QUIET_LINES:
                 return ""
-            self._all.take(self._clock_s())
+            self._all.use(self._clock_s())
         return f"left out before: {left_out} lines"
 
     def _of(self, worker: str, now_s: float) -> Allowance:
@@ -197,14 +197,14 @@ class RepetitionFilter(logging.Filter):
 class _Passing(logging.Handler):
     """Gives each message as one line to a function."""
 
-    def __init__(self, take: Callable[[str], None]) -> None:
+    def __init__(self, show: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
-        self._take = take
+        self._show = show
         self.addFilter(RepetitionFilter())
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._take(_line(record))
+            self._show(_line(record))
         except Exception:  # noqa: BLE001 - no message is worth an error
             self.handleError(record)
 

@@ -26,8 +26,8 @@ class _Commit(Struct):
     commit_id: str
 
 
-class _Origin(Struct):
-    """The content of direct_url.json: the origin of a package that is not from an index."""
+class _DirectUrl(Struct):
+    """The content of direct_url.json: the place that a package came from, if that is no index."""
 
     url: str
     dir_info: _Directory | None = None
@@ -44,7 +44,7 @@ def how_to_install(extra: str) -> str:
         by = (installed.read_text("INSTALLER") or "").strip()
     except (OSError, ValueError):
         by = ""
-    return f"{_installer(by)} {_from_origin(installed, extra)}"
+    return f"{_installer(by)} {_from_direct_url(installed, extra)}"
 
 
 def _installer(by: str) -> str:
@@ -61,18 +61,18 @@ def _from_source(extra: str) -> str:
     return quote(f"{_SOURCE}[{extra}]" if here else f"tpumon[{extra}]")
 
 
-def _from_origin(installed: Distribution, extra: str) -> str:
+def _from_direct_url(installed: Distribution, extra: str) -> str:
     try:
-        origin = msgspec.json.decode(installed.read_text("direct_url.json") or "", type=_Origin)
-        url = urlsplit(origin.url)
+        direct_url = msgspec.json.decode(installed.read_text("direct_url.json") or "", type=_DirectUrl)
+        url = urlsplit(direct_url.url)
     except (OSError, ValueError):
         return quote(f"tpumon[{extra}]")
-    if origin.vcs_info:
-        return quote(f"tpumon[{extra}] @ {origin.vcs_info.vcs}+{origin.url}@{origin.vcs_info.commit_id}")
+    if direct_url.vcs_info:
+        return quote(f"tpumon[{extra}] @ {direct_url.vcs_info.vcs}+{direct_url.url}@{direct_url.vcs_info.commit_id}")
     if url.scheme != "file":
-        return quote(f"tpumon[{extra}] @ {origin.url}")
+        return quote(f"tpumon[{extra}] @ {direct_url.url}")
     path = url2pathname(url.path)
     if not os.path.exists(path):  # noqa: PTH110 - Path's own raises where it may not look
         # An image's build, a download that was removed.
         return quote(f"tpumon[{extra}]")
-    return ("-e " if origin.dir_info and origin.dir_info.editable else "") + quote(f"{path}[{extra}]")
+    return ("-e " if direct_url.dir_info and direct_url.dir_info.editable else "") + quote(f"{path}[{extra}]")

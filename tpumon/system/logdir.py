@@ -95,7 +95,7 @@ def _session_names() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _explained(doing: str, path: str | Path, error_type: type[Exception]) -> Iterator[None]:
+def _as_tpumon_error(doing: str, path: str | Path, error_type: type[Exception]) -> Iterator[None]:
     """Turns errors of a file system into one line that says what cannot be done."""
     try:
         yield
@@ -122,7 +122,7 @@ class LocalLogDir(LogDir):
         directory.mkdir(parents=True, exist_ok=exist_ok)
 
     def prepare(self) -> None:
-        with _explained("write", self.root, OSError):
+        with _as_tpumon_error("write", self.root, OSError):
             self._make(self._root)
             with tempfile.TemporaryFile(dir=self._root):
                 pass
@@ -132,7 +132,7 @@ class LocalLogDir(LogDir):
 
     def _is_made(self, session: str) -> bool:
         """Makes the directory of a session; False if it exists: another tpumon may begin in the same second."""
-        with _explained("write", self._root / session, OSError):
+        with _as_tpumon_error("write", self._root / session, OSError):
             try:
                 self._make(self._root / session, exist_ok=False)
             except FileExistsError:
@@ -140,14 +140,14 @@ class LocalLogDir(LogDir):
         return True
 
     def make_session(self, session: str) -> None:
-        with _explained("write", self._root / session, OSError):
+        with _as_tpumon_error("write", self._root / session, OSError):
             self._make(self._root / session)
 
     def save(self, session: str, file_name: str, content: bytes | memoryview) -> str:
         path = self._root / session / file_name
         partial = path.with_name(f".{file_name}.{os.getpid()}.partial")
         try:
-            with _explained("write", path, OSError):
+            with _as_tpumon_error("write", path, OSError):
                 self._make(path.parent)
                 with partial.open("xb") as file:
                     file.write(content)
@@ -161,7 +161,7 @@ class LocalLogDir(LogDir):
 
     def load(self, session: str, file_name: str) -> bytes | None:
         path = self._root / session / file_name
-        with _explained("read", path, OSError):
+        with _as_tpumon_error("read", path, OSError):
             try:
                 return path.read_bytes()
             except FileNotFoundError:
@@ -193,7 +193,7 @@ class RemoteLogDir(LogDir):
         self._gfile = gfile
 
     def prepare(self) -> None:
-        with _explained("write", self.root, Exception):
+        with _as_tpumon_error("write", self.root, Exception):
             self._gfile.makedirs(self.root)
 
     def new_session(self) -> str:
@@ -203,13 +203,13 @@ class RemoteLogDir(LogDir):
 
     def make_session(self, session: str) -> None:
         path = f"{self.root}/{session}"
-        with _explained("write", path, Exception):
+        with _as_tpumon_error("write", path, Exception):
             self._gfile.makedirs(path)
 
     def save(self, session: str, file_name: str, content: bytes | memoryview) -> str:
         # An object appears in a bucket when it is closed, whole: no renaming needed.
         path = f"{self.root}/{session}/{file_name}"
-        with _explained("write", path, Exception):
+        with _as_tpumon_error("write", path, Exception):
             self._gfile.makedirs(f"{self.root}/{session}")
             with self._gfile.GFile(path, "wb") as file:
                 file.write(bytes(content))  # TensorFlow takes no views
@@ -217,7 +217,7 @@ class RemoteLogDir(LogDir):
 
     def load(self, session: str, file_name: str) -> bytes | None:
         path = f"{self.root}/{session}/{file_name}"
-        with _explained("read", path, Exception):
+        with _as_tpumon_error("read", path, Exception):
             if not self._gfile.exists(path):
                 return None
             with self._gfile.GFile(path, "rb") as file:

@@ -59,7 +59,7 @@ def outline(xspace: bytes | memoryview, *, count_events: bool = True) -> Outline
             if count_events:
                 events += sum(_event_count(line) for line in lines)
         elif number in {_ERROR, _WARNING} and len(remarks) < _MOST_REMARKS:
-            remarks.append(one_line(_text(view[begin:end])))
+            remarks.append(one_line(_decoded(view[begin:end])))
         _check(parts)
     return Outline(
         device_planes=tuple(device_planes),
@@ -73,7 +73,7 @@ def _plane(raw: memoryview, most_lines: int) -> tuple[str, list[memoryview]]:
     name, lines = "", []
     for number, _, begin, end, _ in fields(raw):
         if number == _PLANE_NAME:
-            name = _text(raw[begin:end])
+            name = _decoded(raw[begin:end])
         elif number == _PLANE_LINE:
             lines.append(raw[begin:end])
             if len(lines) > most_lines:
@@ -86,7 +86,7 @@ def _check(parts: int) -> None:
         raise SourceError("malformed", f"the trace has more than {_MOST_PARTS} planes and lines")
 
 
-def _text(raw: memoryview) -> str:
+def _decoded(raw: memoryview) -> str:
     return bytes(raw[:1000]).decode(errors="replace")
 
 

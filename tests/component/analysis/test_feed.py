@@ -15,7 +15,7 @@ from tpumon.collection.sampler import Pace
 from tpumon.discovery.selection import Selection
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Query
-from tpumon.outputs import Export, OutputOptions
+from tpumon.outputs import Export, OutputSettings
 from tpumon.pipeline import Feed, FeedSettings
 from tpumon.simulator.simulator_settings import SimulatorSettings
 from tpumon.system import mailbox
@@ -23,13 +23,13 @@ from tpumon.system import mailbox
 
 def simulated(queries, *, exports=(), options=None):
     return FeedSettings(
-        origin=SamplingSource(
+        source=SamplingSource(
             query=Query(level=2, window_s=0.02),
             selection=Selection(simulate=SimulatorSettings(topology="v3-8")),
             pace=Pace(interval_s=0.0, max_duty_ratio=1.0, num_queries=queries),
         ),
         exports=exports,
-        output_options=options or OutputOptions(),
+        output_settings=options or OutputSettings(),
     )
 
 
@@ -39,7 +39,7 @@ def silent():
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     return FeedSettings(
-        origin=SamplingSource(
+        source=SamplingSource(
             query=Query(level=2, window_s=0.02),
             selection=Selection(addresses=(address,)),
             pace=Pace(interval_s=0.0, attempts=1, num_queries=1),
@@ -87,7 +87,7 @@ def test_a_run_without_any_answer_is_an_error(said):
 def test_a_run_in_which_nothing_runs_is_no_error():
     """An idle TPU answers with an empty trace: it is not said to be gone, and the run ends well."""
     settings = FeedSettings(
-        origin=SamplingSource(
+        source=SamplingSource(
             query=Query(level=2, window_s=0.02),
             selection=Selection(simulate=SimulatorSettings(topology="v5e-8", scenario="idle")),
             pace=Pace(interval_s=0.0, max_duty_ratio=1.0, attempts=1, num_queries=1),
@@ -132,7 +132,7 @@ def test_an_output_that_cannot_be_opened_ends_the_run_before_it_starts(tmp_path)
 
 def test_outputs_get_the_options_of_the_run(tmp_path, monkeypatch):
     """Level, TLS and thresholds are the same for all outputs."""
-    options = OutputOptions(level=1)
+    options = OutputSettings(level=1)
     opened = []
     from tpumon import pipeline as module
 
@@ -142,7 +142,7 @@ def test_outputs_get_the_options_of_the_run(tmp_path, monkeypatch):
     with Feed(simulated(1, exports=[Export(name="jsonl", where=where)], options=options), consumer="the test") as feed:
         list(feed.updates())
     assert opened == [("jsonl", where, feed.context, {})]
-    assert feed.context.run == options
+    assert feed.context.settings == options
 
 
 def test_json_lines_of_a_run_are_its_samples(tmp_path):
@@ -161,15 +161,15 @@ def test_a_bug_in_the_analysis_ends_neither_sampling_nor_outputs(tmp_path, monke
     from tpumon.analysis import Analysis
     from tpumon.system import console
 
-    original, calls = Analysis.take, []
+    original, calls = Analysis.add, []
 
-    def take(self, event):
+    def add(self, event):
         calls.append(event)
         if len(calls) == 3:
             raise ZeroDivisionError("made up")
         return original(self, event)
 
-    monkeypatch.setattr(Analysis, "take", take)
+    monkeypatch.setattr(Analysis, "add", add)
     file = tmp_path / "samples.jsonl"
     with Feed(simulated(4, exports=[Export(name="jsonl", where=str(file))]), consumer="the test") as feed:
         list(feed.updates())

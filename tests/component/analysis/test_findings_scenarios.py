@@ -74,11 +74,11 @@ def course(scenario, rounds=ROUNDS, *, interval_s=INTERVAL_S, taken=lambda sampl
     """The findings after each round of samples, each as `taken` makes it; steps drift, whatever else there is."""
     drift = "" if "jitter" in scenario or scenario in PRESETS else "+jitter:by=0.1%"
     scene, fleet = Scene(scenario + drift, interval_s=interval_s, **given), Analysis()
-    fleet.take(scene.workers)
+    fleet.add(scene.workers)
     found = []
     for number in range(rounds):
         for one in scene.round(number):
-            fleet.take(taken(one))
+            fleet.add(taken(one))
         now_unix_s = BEGIN_UNIX_S + interval_s * (number + 1)
         found.append({finding.finding: finding for finding in fleet.status(now_unix_s).findings})
         assert all(finding.severity in SEVERITIES[finding.finding] for finding in found[-1].values())
@@ -91,7 +91,7 @@ def test_a_fault_is_found_within_three_samples_alone_and_leaves_within_three(fin
     found = course(scenario, topology=topology)
     assert all(not round_ for round_ in found[:BEGIN])
     is_info = any(round_[finding].severity == "info" for round_ in found if finding in round_)
-    beside = {"slow-down"} if is_info and finding in SlowDown.explained_if_new else set()
+    beside = {"slow-down"} if is_info and finding in SlowDown.hidden_by_new else set()
     assert all(set(round_) <= {finding, *beside} for round_ in found)
     first = BEGIN + SAMPLES - 1 + (finding == "slow-down")  # once all of the slice were sampled since most are slow
     assert all(finding in round_ for round_ in found[first:END])
@@ -102,10 +102,10 @@ def test_a_fault_is_found_within_three_samples_alone_and_leaves_within_three(fin
 def test_who_waits_for_a_straggler_is_blamed_for_nothing(order):
     """Whoever of the slice is sampled last, and whenever one looks: also before it is found, and when it has ended."""
     scene, fleet = Scene(f"straggler{AT}:by=0.4+jitter:by=0.1%", interval_s=INTERVAL_S), Analysis()
-    fleet.take(scene.workers)
+    fleet.add(scene.workers)
     found, workers = set(), random.Random(order).sample(range(len(scene.names)), len(scene.names))
     for turn in range(len(workers) * ROUNDS):
-        fleet.take(scene.sample(workers[turn % len(workers)], INTERVAL_S * turn / len(workers)))
+        fleet.add(scene.sample(workers[turn % len(workers)], INTERVAL_S * turn / len(workers)))
         found |= {each.finding for each in fleet.status(BEGIN_UNIX_S + INTERVAL_S * turn / len(workers)).findings}
     assert found == {"straggler"}
 
@@ -226,11 +226,11 @@ def test_of_several_jobs_named_together_nobody_is_called_a_straggler(scenario):
     scenes = [Scene("jitter", "v6e-8"), Scene(scenario, "v5e-8", seed=2)]
     targets = tuple(target for scene in scenes for target in scene.workers.targets)
     fleet = Analysis()
-    fleet.take(Workers(targets=targets))
+    fleet.add(Workers(targets=targets))
     for number in range(8):
         for scene in scenes:
             for one in scene.round(number):
-                fleet.take(one)
+                fleet.add(one)
         now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
         status = fleet.status(now_unix_s)
         assert "straggler" not in {finding.finding for finding in status.findings}
@@ -259,11 +259,11 @@ def test_who_hung_first_is_named():
 def after_each_round(names, rounds, interval_s, taken):
     """The findings of workers that are named together; `taken` makes a sample from name, number and times."""
     fleet = Analysis()
-    fleet.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", job_kind="training") for name in names)))
+    fleet.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", job_kind="training") for name in names)))
     for number in range(rounds):
         now_unix_s = BEGIN_UNIX_S + interval_s * number
         for name in names:
-            fleet.take(taken(name, number, time_unix_s=now_unix_s, interval_s=interval_s))
+            fleet.add(taken(name, number, time_unix_s=now_unix_s, interval_s=interval_s))
         yield fleet.status(now_unix_s + 1).findings
 
 
@@ -369,10 +369,10 @@ def test_little_more_is_found_after_hours_of_less_in_the_whole_slice_at_once(sce
 def test_a_steady_day_has_no_event(scenario, topology, interval_s):
     """1.06x comes and goes."""
     scene, fleet = Scene(scenario, topology, interval_s=interval_s, computed=True), Analysis()
-    fleet.take(scene.workers)
+    fleet.add(scene.workers)
     for number in range(int(86_400 / interval_s)):
         for one in scene.round(number):
-            fleet.take(one)
+            fleet.add(one)
     assert fleet.status(BEGIN_UNIX_S + 86_400).changes == ()
 
 

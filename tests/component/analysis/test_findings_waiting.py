@@ -62,11 +62,11 @@ def judged(step_of, names=("w0", "w1", "w2", "w3"), *, rounds=ROUNDS, slice_of=l
         step_of: gives the ops of a step by round, worker and number of the step.
     """
     fleet = Analysis()
-    fleet.take(Workers(targets=tuple(Target(worker=n, address=f"{n}:1", slice=slice_of(n), job="j") for n in names)))
+    fleet.add(Workers(targets=tuple(Target(worker=n, address=f"{n}:1", slice=slice_of(n), job="j") for n in names)))
     for number in range(rounds):
         for name in names:
             found = trace(lambda step, name=name, number=number: step_of(number, name, step))
-            fleet.take(sample(name, time_unix_s=1000.0 + 10 * number, **found))
+            fleet.add(sample(name, time_unix_s=1000.0 + 10 * number, **found))
     return verdict_on(fleet.status(1000.0 + 10 * (rounds - 1) + 1))
 
 

@@ -24,7 +24,7 @@ from tpumon_exporters.web import Request
 
 
 def of(exporter, **more):
-    return {"feed": FeedSettings(origin=ExportersSource(f"http://{exporter.address}")), **more}
+    return {"feed": FeedSettings(source=ExportersSource(f"http://{exporter.address}")), **more}
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def exporter():
     now = time.time()
     with serving("a", "b") as output:
         for worker, ago_s, reason in (("a", 90, None), ("b", 80, None), ("a", 60, "unavailable"), ("b", 50, "busy")):
-            output.take(sample(worker, reason=reason, time_unix_s=now - ago_s))
-        output.take(sample("b", time_unix_s=now - 35))
+            output.add(sample(worker, reason=reason, time_unix_s=now - ago_s))
+        output.add(sample("b", time_unix_s=now - 35))
         yield output
 
 
@@ -55,7 +55,7 @@ def test_what_happened_to_a_slice_is_one_line(capsys):
     with serving("a", "b", "c") as output:
         for ago_s, reason in ((30, None), (20, "unavailable")):
             for worker in "abc":
-                output.take(sample(worker, reason=reason, time_unix_s=now - ago_s))
+                output.add(sample(worker, reason=reason, time_unix_s=now - ago_s))
         assert events.run(**of(output)) == 0
         (line,) = capsys.readouterr().out.splitlines()[-1:]
         assert line.endswith("  all 3 workers  down: unavailable")
@@ -74,7 +74,7 @@ def test_what_happens_to_a_slice_while_somebody_watches_is_one_line_too(capsys, 
     ]
     for output, count in (("text", 1), ("jsonl", 3)):
         monkeypatch.setattr(events, "open_feed", lambda settings, **_: GivenFeed(settings, lambda: sampled))
-        assert events.run(feed=FeedSettings(origin=SamplingSource(query=Query(level=2))), output=output) == 0
+        assert events.run(feed=FeedSettings(source=SamplingSource(query=Query(level=2))), output=output) == 0
         assert len(capsys.readouterr().out.splitlines()) == count
 
 
@@ -87,7 +87,7 @@ def test_that_an_exporter_was_away_is_two_lines(capsys):
     back = replace(gone, time_unix_s=time.time() - 10, state="live", severity="ok", words="it was away for 40 s")
     with serving("a", "b") as output:
         for event in (sample("a"), sample("b"), gone, back):
-            output.take(event)
+            output.add(event)
         assert events.run(**of(output)) == 0
         assert [line[21:] for line in capsys.readouterr().out.splitlines()[-2:]] == [
             "exporter h:1  does not answer: its 2 workers are not seen",
@@ -98,7 +98,7 @@ def test_that_an_exporter_was_away_is_two_lines(capsys):
 def test_that_nothing_changed_is_said(capsys):
     """On stderr: a reader of stdout gets changes only."""
     with serving("a") as output:
-        output.take(sample("a", time_unix_s=time.time() - 5))
+        output.add(sample("a", time_unix_s=time.time() - 5))
         capsys.readouterr()  # where it listens
         assert events.run(**of(output)) == 0
     printed = capsys.readouterr()
@@ -119,7 +119,7 @@ def test_as_json_every_field_has_a_name(exporter, capsys):
 
 def test_an_exporter_that_does_not_answer_is_an_error():
     """With its reason; nobody waits for it."""
-    feed = FeedSettings(origin=ExportersSource(f"http://127.0.0.1:{free_port()}"))
+    feed = FeedSettings(source=ExportersSource(f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(NoTargetError, match="Connection refused"):
         events.run(feed=feed)
 
@@ -140,6 +140,6 @@ def test_workers_can_be_watched_for_changes(capsys):
         selection=Selection(simulate=SimulatorSettings(topology="v5e-8", scenario="idle")),
         pace=Pace(interval_s=0.0, max_duty_ratio=1.0, attempts=1, num_queries=2),
     )
-    assert events.run(feed=FeedSettings(origin=sampling)) == 0
+    assert events.run(feed=FeedSettings(source=sampling)) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert "  sim-v5e-8-w0  no-activity since then or earlier: the trace holds no event" in line

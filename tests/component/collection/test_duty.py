@@ -1372,7 +1372,7 @@ async def test_a_command_says_that_a_host_trace_has_no_answer_so_far(monkeypatch
     async def said_after(seconds, job):
         watching = asyncio.create_task(for_a_while(seconds + 1, tpumon(job, address=LOCAL, pid=1)))
         await asyncio.sleep(seconds)
-        error = host_traces.explained(busy, LOCAL)
+        error = host_traces.actual_failure(busy, LOCAL)
         await watching
         return error.reason, error.message
 
@@ -1383,7 +1383,7 @@ async def test_a_command_says_that_a_host_trace_has_no_answer_so_far(monkeypatch
     assert words.startswith(f"a trace of the host by tpumon (pid {os.getpid()}) has had no answer since ")
     assert "restart the job" in remedy("busy", words)
     await asyncio.sleep(60)
-    assert host_traces.explained(busy, LOCAL) is busy, "nobody waits for it any more"
+    assert host_traces.actual_failure(busy, LOCAL) is busy, "nobody waits for it any more"
 
 
 async def test_who_asks_beside_a_host_trace_without_an_answer_so_far_says_so(monkeypatch):

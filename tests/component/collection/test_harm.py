@@ -359,6 +359,26 @@ def test_nobody_takes_the_data_of_a_continuous_session_that_began_meanwhile_to_e
         assert 2 not in host_levels(node)
 
 
+@pytest.mark.parametrize("meets", ["probe", "trace"])
+def test_a_trace_that_another_session_prevented_explains_idle_time_later(meets):
+    """Nothing was traced for it yet."""
+    with TpuNode(device=True) as node:
+
+        def occupy(source, number):
+            node.continuous = number == 1 and meets == "probe"
+            if number == 1 and meets == "trace":
+                source._profiler.take = refuse
+            else:
+                source._profiler.__dict__.pop("take", None)
+
+        async def refuse(_capture):
+            raise SourceError("busy", "another profiling session is active", address=node.address)
+
+        _, results = explained(node, occupy)
+        assert [getattr(one, "reason", None) for one in results] == [None, "busy", None, None]
+        assert [level for level in host_levels(node) if level] == [2]
+
+
 def test_the_trace_that_explains_idle_time_is_short_whatever_the_window():
     """It holds far more events: collecting those of 2 s took the server 12 s, which 20 minutes of silence pay for."""
     with TpuNode(device=True) as node:

@@ -31,7 +31,7 @@ from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.discovery.host.listening import Listener, Owner, read_listeners, user_at
 from tpumon.errors import SourceError
 from tpumon.model import Address
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon.system.exporter_ports import announce, announced, host_key
 from tpumon_exporters.prometheus import open_prometheus
 
@@ -39,9 +39,9 @@ from tpumon_exporters.prometheus import open_prometheus
 @contextmanager
 def exporter(host="this", level=2, port=0, workers=("w",)):
     """One that says that it samples this host's jobs, and has announced where it listens."""
-    options = OutputOptions(host=host_key() if host == "this" else host, level=level)
-    output = Wired(lambda given: open_prometheus(f"127.0.0.1:{port}", given), run=options)
-    output.take(found(*workers))
+    options = OutputSettings(host=host_key() if host == "this" else host, level=level)
+    output = Wired(lambda given: open_prometheus(f"127.0.0.1:{port}", given), settings=options)
+    output.add(found(*workers))
     forget = announce(output.open_port)
     try:
         yield output

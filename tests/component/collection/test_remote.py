@@ -152,7 +152,7 @@ def test_what_an_exporter_has_arrives_as_it_is():
     with serving("a", "b") as output:
         sent = [sample("a", **FULL), sample("b", reason="busy")]
         for each in sent:
-            output.take(each)
+            output.add(each)
         with Following(f"http://{output.address}") as following:
             following.wait_for_sample(worker="b")
             first = following.events[0].targets
@@ -169,11 +169,11 @@ def test_each_sample_comes_once_and_workers_when_they_change():
     """However often it asks."""
     with serving("a") as output, Following(f"http://{output.address}") as following:
         for number in range(5):
-            output.take(sample("a", idle_ratio=number / 10))
+            output.add(sample("a", idle_ratio=number / 10))
             following.wait_for_sample(idle_ratio=number / 10)
-        output.take(Workers(waiting="no job here"))
+        output.add(Workers(waiting="no job here"))
         following.wait_for_waiting("no job here")
-        output.take(found("a", "c"))
+        output.add(found("a", "c"))
         following.wait_for(lambda event: isinstance(event, Workers) and workers_of(event) == ["a", "c"])
     assert [each.figures.idle_ratio for each in following.samples] == [0.0, 0.1, 0.2, 0.3, 0.4]
     assert len([event for event in following.events if not isinstance(event, ExporterSnapshot)]) == 5 + 3
@@ -208,7 +208,7 @@ def test_an_exporter_that_goes_takes_its_workers_with_it():
     port = free_port()
     histories = Histories()
     with serving("a", "b", where=f"127.0.0.1:{port}") as output:
-        output.take(sample("a"))
+        output.add(sample("a"))
         following = Following(f"http://me:secret@127.0.0.1:{port}/metrics")
         following.__enter__()
         following.wait_for_sample(worker="a")
@@ -228,7 +228,7 @@ def test_an_exporter_that_goes_takes_its_workers_with_it():
         assert [history.is_up(failed.time_unix_s) for history in histories.all()] == [None, None]
         assert not any(history.errors for history in histories.all())
         with serving("a", "b", where=f"127.0.0.1:{port}") as output:
-            output.take(sample("a", idle_ratio=0.5))
+            output.add(sample("a", idle_ratio=0.5))
             following.wait_for_sample(idle_ratio=0.5)
         assert len([each for each in following.samples if each.worker == "b"]) in {1, 2}
     finally:
@@ -340,7 +340,7 @@ def test_a_password_is_used_and_never_shown(tmp_path):
         f"tls_server_config: {{cert_file: server.crt, key_file: server.key}}\nbasic_auth_users: {{me: '{hashed}'}}\n"
     )
     with serving("w", web_config=files / "web.yml") as output, pytest.MonkeyPatch.context() as patch:
-        output.take(sample("w"))
+        output.add(sample("w"))
         with Following(f"https://me:se%3Acret%2F@{output.address}") as following:
             assert "certificate is not trusted" in following.wait_for_waiting("SSL_CERT_FILE")
         patch.setenv("SSL_CERT_FILE", str(files / "ca.crt"))

@@ -205,7 +205,7 @@ def test_silent_exporters_hold_up_no_other(said):
             f"exporter {silent}/0 has not answered yet, nor have 299 more exporters; their workers are missing"
         ]
         for ratio in (0.2, 0.3, 0.4):
-            output.take(sample("w", idle_ratio=ratio, interval_s=1.0))
+            output.add(sample("w", idle_ratio=ratio, interval_s=1.0))
             await until(lambda wanted=ratio: ratios()[-1] == wanted)
         assert time.monotonic() - began_s < 15
         following.cancel()
@@ -213,7 +213,7 @@ def test_silent_exporters_hold_up_no_other(said):
             await following
 
     with Silent() as silent, serving("w") as output:
-        output.take(sample("w", idle_ratio=0.1, interval_s=1.0))
+        output.add(sample("w", idle_ratio=0.1, interval_s=1.0))
         asyncio.run(main(silent, output))
 
 
@@ -255,11 +255,11 @@ def test_history_is_as_large_as_its_reader_asks():
     """It is coarser, with fewer samples; 1, as earlier versions ask, means all."""
     fleet = Analysis()
     fleet.remember()
-    fleet.take(found("a", "b"))
+    fleet.add(found("a", "b"))
     pages = Pages(Context(analysis=fleet, clock=lambda: BEGIN))
     for number in range(1000):
         ratio = number * 37 % 997 / 997
-        fleet.take(sample("a", time_unix_s=BEGIN - 10_000 + 10 * number, idle_ratio=ratio, mxu_utilization_ratio=ratio))
+        fleet.add(sample("a", time_unix_s=BEGIN - 10_000 + 10 * number, idle_ratio=ratio, mxu_utilization_ratio=ratio))
 
     def sizes(history):
         body = pages.answer(Request(path="/samples", query={"history": [history]})).body

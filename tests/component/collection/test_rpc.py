@@ -11,7 +11,7 @@ import pytest
 
 from fakes.tpu_node import Answer, TpuNode
 from tpumon import proto as wire
-from tpumon.collection.sources.rpc import Client, _explain, channel_options
+from tpumon.collection.sources.rpc import Client, _reason_and_words, channel_options
 from tpumon.errors import SourceError
 from tpumon.proto.profiler_pb2 import MonitorRequest, MonitorResponse
 
@@ -52,7 +52,7 @@ def test_a_long_profile_is_not_pinged_to_death():
 )
 def test_a_status_becomes_a_reason_and_plain_words(code, details, reason):
     """Every status has one of the closed set of reasons, and one line that a terminal can show."""
-    found, words = _explain(getattr(grpc.StatusCode, code), details, 30.0)
+    found, words = _reason_and_words(getattr(grpc.StatusCode, code), details, 30.0)
     assert found == reason
     assert words
     assert words.isprintable()
@@ -64,7 +64,7 @@ def test_a_server_that_ends_is_said_to_shut_down():
         ("Cancelling all calls", "the server is shutting down"),
         ("FAILED_PRECONDITION: ipv4:10.0.0.1:1: Network is unreachable", "no route to this host"),
     ):
-        assert _explain(grpc.StatusCode.UNAVAILABLE, said, 30.0) == ("unavailable", words)
+        assert _reason_and_words(grpc.StatusCode.UNAVAILABLE, said, 30.0) == ("unavailable", words)
 
 
 def test_connections_are_counted():

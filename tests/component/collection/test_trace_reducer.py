@@ -23,7 +23,7 @@ class Channel:
 
 
 def overflow(lighter, *, given=False, takes=True):
-    return lighter.note_overflow(window_is_given=given, takes_options=takes)
+    return lighter.note_overflow(window_is_given=given, knows_options=takes)
 
 
 def test_the_steps_come_one_after_another():

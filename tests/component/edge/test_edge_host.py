@@ -34,7 +34,7 @@ def _named(monkeypatch):
 @pytest.fixture(scope="module")
 def output():
     with serving("w") as output:
-        output.take(sample("w"))
+        output.add(sample("w"))
         yield output
 
 

@@ -265,7 +265,7 @@ def test_health_tells_whether_sampling_runs(monkeypatch, record_testsuite_proper
 
     port = free_port()
     settings = FeedSettings(
-        origin=SamplingSource(
+        source=SamplingSource(
             query=Query(level=2, window_s=0.02),
             selection=Selection(simulate=SimulatorSettings(topology="v3-8")),
         ),

@@ -130,7 +130,7 @@ def test_samples_of_an_exporter(error, known, monkeypatch):
         return sum(isinstance(event, Sample) and event.answered for event in events)
 
     async def main(output):
-        output.take(sample("w"))
+        output.add(sample("w"))
         async with running(RemoteFleet(f"http://{output.address}", poll_s=0.01).feed(events.append)):
             if known:
                 await until(figures)
@@ -140,7 +140,7 @@ def test_samples_of_an_exporter(error, known, monkeypatch):
             await until(lambda: broken.calls > calls + 3)
             assert sum(WORDS in line for line in lines_of(events)) == 1
             broken.broken, before = False, figures()
-            output.take(sample("w"))
+            output.add(sample("w"))
             await until(lambda: figures() > before)
 
     with serving("w") as output:
@@ -161,7 +161,7 @@ def test_one_sample_that_cannot_be_read_costs_no_other(error, monkeypatch):
 
     async def main(output):
         for worker in ("odd", "w"):
-            output.take(sample(worker))
+            output.add(sample(worker))
         async with running(RemoteFleet(f"http://{output.address}", poll_s=0.01).feed(events.append)):
             await until(lambda: any(isinstance(event, Sample) and event.worker == "w" for event in events))
 

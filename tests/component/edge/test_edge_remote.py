@@ -187,7 +187,7 @@ def test_a_password_need_not_be_on_the_command_line(tmp_path):
     web = tmp_path / "web.yml"
     web.write_text(f"basic_auth_users: {{me: '{bcrypt.hashpw(b'secret', bcrypt.gensalt(4)).decode()}'}}\n")
     with serving("w", web_config=web) as output:
-        output.take(sample("w"))
+        output.add(sample("w"))
         variables = {"TPUMON_FROM": f"http://me:secret@{output.address}"}
         with Tpumon("--output", "jsonl", env=variables) as command:
             command.wait_for(lambda: '"worker":"w"' in command.out)

@@ -136,15 +136,15 @@ def test_the_view_goes_stale_and_comes_back_on_a_clock_set_back(clocks, record_t
     """Its own deadline holds, figures go, and a new sample is live at once."""
     fleet = Analysis(monotonic_s=clocks.monotonic)
     display = Wired(lambda context: Display(DisplaySettings(), context.analysis), fleet)
-    display.take(WORKERS)
-    display.take(clocks.sample())
+    display.add(WORKERS)
+    display.add(clocks.sample())
     display.refresh(clocks.time())
     assert "40.0%" in " ".join(lines(display, now=clocks.time()))
     clocks.set_by_s = -HOUR_S
     clocks.passed_s = 30.0
     display.refresh(clocks.time())
     assert "STALE 30s" in lines(display, now=clocks.time())[0]
-    display.take(clocks.sample())
+    display.add(clocks.sample())
     display.refresh(clocks.time())
     assert "LIVE" in lines(display, now=clocks.time())[0]
     row = "test_inside_clock.py::test_the_view_goes_stale_and_comes_back_on_a_clock_set_back"
@@ -157,11 +157,11 @@ def test_the_fleets_graph_goes_on_after_the_clock_was_set(set_by_s):
     clocks = Clocks()
     fleet = Analysis(monotonic_s=clocks.monotonic)
     fleet.remember()
-    fleet.take(WORKERS)
+    fleet.add(WORKERS)
     for query in range(80):
         clocks.passed_s = query * INTERVAL_S
         clocks.set_by_s = set_by_s if query >= 40 else 0.0
-        fleet.take(clocks.sample())
+        fleet.add(clocks.sample())
         fleet.tick(clocks.time())
     points = fleet.status(clocks.time()).average.points("mxu", clocks.time() - 2 * HOUR_S, clocks.time() + 1)
     assert sum(point.queries for point in points) == 80
@@ -202,7 +202,7 @@ class _Display:
     def press(self, _key):
         return Reply.NOTHING
 
-    def take_alarm(self):
+    def pop_alarm(self):
         return False
 
     def changes_at(self, now_unix_s):
@@ -247,15 +247,15 @@ def since_of(fleet, clocks):
 def test_a_finding_lasts_as_long_as_it_does_although_the_clock_is_set(clocks, rounds, set_by_s):
     """By all outputs alike, from the next sample on; until then, and of what others say, nothing is in the future."""
     fleet = Analysis(monotonic_s=clocks.monotonic)
-    fleet.take(WORKERS)
+    fleet.add(WORKERS)
     for _ in range(rounds):
-        fleet.take(waiting_for_input(clocks))
+        fleet.add(waiting_for_input(clocks))
         clocks.passed_s += INTERVAL_S
     clocks.set_by_s = set_by_s
     if rounds > 3:
         assert min(since_of(fleet, clocks)) >= 0
     for number in range(rounds, 6):
-        fleet.take(waiting_for_input(clocks))
+        fleet.add(waiting_for_input(clocks))
         if number > 2:
             assert since_of(fleet, clocks) == pytest.approx([number * INTERVAL_S] * 3)
         clocks.passed_s += INTERVAL_S
@@ -263,11 +263,11 @@ def test_a_finding_lasts_as_long_as_it_does_although_the_clock_is_set(clocks, ro
 
 def test_what_an_exporter_said_before_the_clock_was_set_back_is_not_in_the_future(clocks):
     fleet = Analysis(monotonic_s=clocks.monotonic)
-    fleet.take(WORKERS)
+    fleet.add(WORKERS)
     cause = Cause(words="input", finding="input-bound", severity="critical", since_unix_s=clocks.time())
     finding = Finding(finding="input-bound", severity="critical", workers=("w0",), since_unix_s=clocks.time())
     standing = StatusSnapshot(worker="w0", state="live", severity="critical", ok=False, ok_since_unix_s=clocks.time())
-    fleet.take(ExporterSnapshot(complete=True, statuses=(standing,), findings=(finding,)))
-    fleet.take(replace(clocks.sample(), findings=(cause,), judged=("input-bound",)))
+    fleet.add(ExporterSnapshot(complete=True, statuses=(standing,), findings=(finding,)))
+    fleet.add(replace(clocks.sample(), findings=(cause,), judged=("input-bound",)))
     clocks.set_by_s = -HOUR_S
     assert since_of(fleet, clocks) == [0.0] * 3

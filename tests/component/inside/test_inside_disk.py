@@ -33,7 +33,7 @@ written, number = [], 0
 def write():
     global number
     number += 1
-    output.take(sample(f"w{number}", step_name=os.urandom(40).hex(), slice="s" * SIZE))
+    output.add(sample(f"w{number}", step_name=os.urandom(40).hex(), slice="s" * SIZE))
     output.tick(1000.0 + number)
     written.append(number)
 for _ in range(3):
@@ -108,7 +108,7 @@ def test_a_line_that_a_pipe_has_half_of_stands_alone(tmp_path):
 
     def write():
         try:
-            output.take(sample("torn", slice="s" * 300_000))
+            output.add(sample("torn", slice="s" * 300_000))
         except BrokenPipeError as error:
             failed.append(error)
 
@@ -119,7 +119,7 @@ def test_a_line_that_a_pipe_has_half_of_stands_alone(tmp_path):
     writing.join(10)
     assert len(failed) == 1
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    output_lines = threading.Thread(target=lambda: (output.take(sample("whole")), output.close()))
+    output_lines = threading.Thread(target=lambda: (output.add(sample("whole")), output.close()))
     output_lines.start()
     os.set_blocking(reader, True)
     with os.fdopen(reader) as lines:

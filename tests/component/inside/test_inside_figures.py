@@ -117,9 +117,9 @@ def shown(display, size):
 
 def watched(samples, **chosen):
     display = Wired(lambda context: Display(DisplaySettings(**chosen), context.analysis))
-    display.take(WORKERS)
+    display.add(WORKERS)
     for one in samples:
-        display.take(one)
+        display.add(one)
         display.refresh(NOW)
     return display
 
@@ -151,9 +151,9 @@ def test_every_output_writes_finite_numbers_of_any_finite_sample(fleet, tmp_path
     outputs.append(wired("textfile", str(folder / "page.prom")))
     outputs.append(Wired(lambda _context: TextOutput(io.StringIO(), level=2, number_samples=False)))
     for output in outputs:
-        output.take(WORKERS)
+        output.add(WORKERS)
         for one in samples:
-            output.take(one)
+            output.add(one)
         output.tick(NOW)
         output.close()
     assert len((folder / "jsonl").read_text().splitlines()) == len(samples)
@@ -238,9 +238,9 @@ def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch, record
 def test_a_fleet_of_extremes_is_assessed():
     """Sums, averages and ratios of the largest and smallest numbers there are."""
     fleet = Analysis()
-    fleet.take(WORKERS)
+    fleet.add(WORKERS)
     for worker, value in (("a", LARGEST), ("b", LARGEST), ("a", LARGEST), ("a", LARGEST), ("b", SMALLEST)):
-        fleet.take(sample(worker, time_unix_s=NOW - 1, mxu_utilization_ratio=value,
+        fleet.add(sample(worker, time_unix_s=NOW - 1, mxu_utilization_ratio=value,
                          step_time_s=StepTimes(avg=value, min=value, max=value)))  # fmt: skip
         status = fleet.status(NOW)
     assert all(math.isfinite(across.avg) for across in status.figures().values())

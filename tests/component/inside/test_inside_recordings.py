@@ -233,7 +233,7 @@ def test_a_worker_that_stops_is_stale_although_the_clock_of_its_recording_was_se
         lines += [json.dumps(sample(name, time_unix_s=at_unix_s, took_s=0.0).to_json()) for name in there]
     file = tmp_path / "lines.jsonl"
     file.write_text("".join(f"{line}\n" for line in lines))
-    with RecordedFeed(FeedSettings(origin=RecordingSource(str(file)))) as feed:
+    with RecordedFeed(FeedSettings(source=RecordingSource(str(file)))) as feed:
         changes = [change for update in feed.updates() for change in update.changes]
         status = feed.status()
     verdicts = {name: each.verdict for name, each in status.workers.items()}

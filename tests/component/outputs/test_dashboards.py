@@ -21,7 +21,7 @@ from grafana.config import RUNBOOKS, Config
 from grafana.generate import dashboards
 from support import REPOSITORY
 from support.dashboards import DASHBOARDS, EXPOSED, GRAFANA, OF_PROMETHEUS, panels, selectors, targets
-from tpumon.model.figure import Figure, Unit
+from tpumon.model.figure_spec import FigureSpec, Unit
 from tpumon.outputs.metrics import EXPORTER_METRICS, HISTOGRAMS, METRICS, SAMPLE_METRICS
 
 LINTED_UNITS = {"percentunit", "s", "bytes", "Bps", "short", "none", "ops"}
@@ -56,7 +56,7 @@ def test_the_dashboards_are_as_generated():
 @pytest.mark.parametrize("unit", get_args(Unit))
 def test_a_figure_of_any_unit_has_a_panel(unit, monkeypatch):
     names: dict[str, Any] = {"key": "new", "fields": ("new",), "label": "New", "about": "New.", "metric": "tpu_new"}
-    row = Figure(**names, origin="device", unit=unit, value=lambda _: 0.5)
+    row = FigureSpec(**names, origin="device", unit=unit, value=lambda _: 0.5)
     monkeypatch.setattr(worker_dashboard, "FIGURES", (row,))
 
     panels = [panel for part in worker_dashboard.dashboard(Config()).rows for panel in part.panels]

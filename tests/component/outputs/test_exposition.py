@@ -39,9 +39,9 @@ NOW = 1_769_000_000.0
 
 def remembered(*samples, workers=("w",)):
     fleet = Analysis()
-    fleet.take(found(*workers))
+    fleet.add(found(*workers))
     for each in samples:
-        fleet.take(each)
+        fleet.add(each)
     return fleet
 
 
@@ -136,7 +136,7 @@ def statuses(draw):
     names = draw(st.lists(texts, max_size=4, unique=True))
     followed = Analysis()
     named = st.none() | texts
-    followed.take(
+    followed.add(
         Workers(
             targets=tuple(
                 Target(worker=name, address=f"a{i}:1", job=draw(named), slice=draw(named))
@@ -147,10 +147,10 @@ def statuses(draw):
     for name in names:
         for _ in range(draw(st.integers(0, 2))):
             if draw(st.booleans()):
-                followed.take(sample(name, reason=draw(st.sampled_from(REASONS)), time_unix_s=NOW))
+                followed.add(sample(name, reason=draw(st.sampled_from(REASONS)), time_unix_s=NOW))
                 continue
             devices = draw(st.lists(rows, max_size=3))
-            followed.take(
+            followed.add(
                 sample(
                     name,
                     time_unix_s=NOW - draw(st.sampled_from([0, 1000])),
@@ -316,7 +316,7 @@ def test_a_worker_without_a_present_sample_keeps_only_what_is_about_watching_it(
     followed = remembered(FULL)
     assert 'tpumon_target_up{worker="w"} 1.0' in page(followed)
     if end == "failed":
-        followed.take(sample(reason="unavailable", time_unix_s=NOW))
+        followed.add(sample(reason="unavailable", time_unix_s=NOW))
     text = page(followed, now_unix_s=NOW + (1 if end == "failed" else 1000))
     assert not [name for name in series(text) if name.startswith("tpu_")]
     assert 'tpumon_target_up{worker="w"} 0.0\n' in text
@@ -375,7 +375,7 @@ def test_only_the_metrics_asked_for():
 def test_job_and_slice_are_labels_of_everything_about_a_worker():
     """Of histograms, findings and a worker that does not answer, too; what is not known is no label."""
     followed = Analysis()
-    followed.take(
+    followed.add(
         Workers(
             targets=(
                 Target(worker="w", address="a:1", job='ml/"gemma"', slice="0"),
@@ -383,8 +383,8 @@ def test_job_and_slice_are_labels_of_everything_about_a_worker():
             )
         )
     )
-    followed.take(replace(FULL, **JUDGED))
-    followed.take(sample("down", reason="unavailable", time_unix_s=NOW))
+    followed.add(replace(FULL, **JUDGED))
+    followed.add(sample("down", reason="unavailable", time_unix_s=NOW))
     names = series(page(followed))
     assert 'tpumon_finding_severity{worker="w",tpu_job="ml/\\"gemma\\"",tpu_slice="0",finding="hang"}' in names
     assert 'tpumon_target_up{worker="down",tpu_slice="1"}' in names
@@ -426,10 +426,10 @@ def test_waiting_for_a_worker_is_told_apart_from_not_knowing():
     """1 while there is none, 0 while there is one; no series before anything is known."""
     followed = Analysis()
     assert "\ntpumon_waiting " not in page(followed)
-    followed.take(Workers(waiting="no job here"))
+    followed.add(Workers(waiting="no job here"))
     text = page(followed)
     assert "\ntpumon_waiting 1.0\n" in text
     assert in_order(text) == in_order(generate_latest(Library(followed.status(NOW))).decode())
     promtool("check", "metrics", text=text)
-    followed.take(found("w"))
+    followed.add(found("w"))
     assert "\ntpumon_waiting 0.0\n" in page(followed)

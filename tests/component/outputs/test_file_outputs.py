@@ -50,8 +50,8 @@ def test_csv_has_the_figures_of_a_sample(tmp_path):
     """Ratios 0-1 and seconds as they are; absent is empty, a measured zero is 0; failed queries have a reason."""
     path = tmp_path / "out.csv"
     with opened("csv", path) as output:
-        output.take(sample(time_unix_s=5.5, **FIGURES))
-        output.take(sample('a,"b"', reason="busy"))
+        output.add(sample(time_unix_s=5.5, **FIGURES))
+        output.add(sample('a,"b"', reason="busy"))
     first, second = rows(path)
     assert (first["worker"], first["time_unix_s"], first["mxu_utilization_ratio"]) == ("w", "5.5", "0.425")
     assert (first["idle_ratio"], first["duty_cycle_ratio"], first["cores"]) == ("0.0", "", "8")
@@ -65,7 +65,7 @@ def test_csv_is_one_line_a_sample_and_never_not_a_number(tmp_path):
     """Whatever a server says of itself."""
     path = tmp_path / "out.csv"
     with opened("csv", path) as output:
-        output.take(sample(device_type="TPU\r\nv9\x1b[31m", idle_ratio=math.nan))
+        output.add(sample(device_type="TPU\r\nv9\x1b[31m", idle_ratio=math.nan))
     assert path.read_text().count("\n") == 2
     (row,) = rows(path)
     assert (row["device_type"], row["idle_ratio"]) == ("TPU v9", "")
@@ -76,7 +76,7 @@ def test_csv_holds_no_formula(tmp_path):
     path = tmp_path / "out.csv"
     with opened("csv", path) as output:
         for begin in ("=", "+", "-", "@", "\t=", "\r="):
-            output.take(sample(f"{begin}1+1", time_unix_s=-1.5))
+            output.add(sample(f"{begin}1+1", time_unix_s=-1.5))
     assert [row["worker"] for row in rows(path)] == ["'=1+1", "'+1+1", "'-1+1", "'@1+1", "'=1+1", "'=1+1"]
     assert {row["time_unix_s"] for row in rows(path)} == {"-1.5"}
 
@@ -86,7 +86,7 @@ def test_csv_goes_on_where_it_ended(tmp_path):
     path = tmp_path / "out.csv"
     for worker in ("a", "b"):
         with opened("csv", path) as output:
-            output.take(sample(worker))
+            output.add(sample(worker))
     assert workers("csv", path) == ["a", "b"]
     path.write_text("time,worker\n1,a\n")
     with pytest.raises(UsageError, match=r"out\.csv has other columns.*give another file"):
@@ -99,9 +99,9 @@ def test_csv_keeps_the_columns_of_a_file_that_another_version_began(tmp_path, sa
     path = tmp_path / "out.csv"
     path.write_text("time_unix_s,worker,idle_ratio,of_the_future\n1.0,old,0.5,7\n")
     with closing(wired("csv", str(path))) as output:
-        output.take(Workers())
-        output.take(sample("new", idle_ratio=0.25))
-        output.take(Workers())
+        output.add(Workers())
+        output.add(sample("new", idle_ratio=0.25))
+        output.add(Workers())
     assert [(row["worker"], row["idle_ratio"], row["of_the_future"]) for row in rows(path)] == [
         ("old", "0.5", "7"),
         ("new", "0.25", ""),
@@ -115,14 +115,14 @@ def test_csv_names_the_address_that_failed(tmp_path):
     path = tmp_path / "out.csv"
     with opened("csv", path) as output:
         failure = Failure(source="runtime-metrics", reason="deadline", message="no answer", address="other:8431")
-        output.take(sample("w", errors=(failure,)))
+        output.add(sample("w", errors=(failure,)))
     assert rows(path)[0]["error_message"] == "other:8431: no answer"
 
 
 def test_csv_on_stdout(capfd):
     """Header first; stdout stays open."""
     with opened("csv", "-") as output:
-        output.take(sample())
+        output.add(sample())
     assert [row["worker"] for row in csv.DictReader(io.StringIO(capfd.readouterr().out))] == ["w"]
     assert not sys.stdout.closed
 
@@ -132,14 +132,14 @@ def test_a_file_that_is_moved_away_is_begun_anew(tmp_path, name):
     """As logrotate does without copytruncate; deleting it is the same."""
     path, old = tmp_path / "out", tmp_path / "out.1"
     with opened(name, path) as output:
-        output.take(sample("a"))
+        output.add(sample("a"))
         path.rename(old)
-        output.take(sample("b"))
-        output.take(sample("c"))
+        output.add(sample("b"))
+        output.add(sample("c"))
         assert workers(name, old) == ["a"]
         assert workers(name, path) == ["b", "c"]
         path.unlink()
-        output.take(sample("d"))
+        output.add(sample("d"))
     assert workers(name, path) == ["d"]
 
 
@@ -148,10 +148,10 @@ def test_a_file_that_is_emptied_goes_on_from_its_top(tmp_path, name):
     """As logrotate does with copytruncate: no hole of zeros, and the header again."""
     path, old = tmp_path / "out", tmp_path / "out.1"
     with opened(name, path) as output:
-        output.take(sample("a"))
+        output.add(sample("a"))
         shutil.copy(path, old)
         os.truncate(path, 0)
-        output.take(sample("b"))
+        output.add(sample("b"))
     assert workers(name, old) == ["a"]
     assert workers(name, path) == ["b"]
 
@@ -161,11 +161,11 @@ def test_a_line_that_was_cut_off_before_stands_alone(tmp_path, name):
     """By a kill or a full disk of the run before: the first new line is whole."""
     path = tmp_path / "out"
     with opened(name, path) as output:
-        output.take(sample("a"))
+        output.add(sample("a"))
     with path.open("a") as file:
         file.write("torn")
     with opened(name, path) as output:
-        output.take(sample("b"))
+        output.add(sample("b"))
     lines = path.read_text().splitlines()
     assert lines[-2] == "torn"
     assert "b" in lines[-1]
@@ -184,13 +184,13 @@ def test_a_directory_that_comes_back_is_used_again(tmp_path, name):
     path = tmp_path / "logs" / "out"
     path.parent.mkdir()
     with opened(name, path) as output:
-        output.take(sample("a"))
+        output.add(sample("a"))
         shutil.rmtree(path.parent)
         for _ in range(2):
             with pytest.raises(FileNotFoundError):
-                output.take(sample("b"))
+                output.add(sample("b"))
         path.parent.mkdir()
-        output.take(sample("c"))
+        output.add(sample("c"))
     assert workers(name, path) == ["c"]
 
 
@@ -206,15 +206,15 @@ def test_a_textfile_is_the_page_of_metrics(tmp_path):
     path = tmp_path / "tpumon.prom"
     with opened("textfile", path) as output:
         assert "# TYPE tpu_mxu_utilization_ratio gauge\n" in path.read_text()
-        output.take(found("a", "b"))
+        output.add(found("a", "b"))
         for worker in ("a", "b"):
-            output.take(sample(worker))
+            output.add(sample(worker))
         output.tick(time.time())
         assert 'tpu_mxu_utilization_ratio{worker="b"} 0.425\n' in path.read_text()
         assert stat.S_IMODE(path.stat().st_mode) == 0o644
         promtool("check", "metrics", text=path.read_text())
         assert "process_" not in path.read_text(), "node_exporter has its own"
-        output.take(sample("b", reason="unavailable"))
+        output.add(sample("b", reason="unavailable"))
         output.tick(time.time())
         assert 'tpumon_target_up{worker="b"} 0.0\n' in path.read_text()
         assert 'tpu_mxu_utilization_ratio{worker="b"}' not in path.read_text()
@@ -225,8 +225,8 @@ def test_a_textfile_is_never_seen_half_written(tmp_path):
     """Each state of it is another file: a reader that has it open reads the former to its end."""
     path = tmp_path / "tpumon.prom"
     with opened("textfile", path) as output, path.open() as reader:
-        output.take(found("a"))
-        output.take(sample("a"))
+        output.add(found("a"))
+        output.add(sample("a"))
         output.tick(time.time())
         assert 'worker="a"' in path.read_text()
         assert 'worker="a"' not in reader.read()
@@ -242,8 +242,8 @@ def test_a_textfile_is_replaced_after_changes_and_every_10_s(tmp_path):
         return (path.stat().st_ino, path.stat().st_mtime_ns) != before
 
     with opened("textfile", path) as output:
-        output.take(found("a"))
-        output.take(sample("a", time_unix_s=1000.0))
+        output.add(found("a"))
+        output.add(sample("a", time_unix_s=1000.0))
         assert replaced(1000.0)
         assert 'tpu_mxu_utilization_ratio{worker="a"}' in path.read_text()
         assert not replaced(1009.0)
@@ -259,7 +259,7 @@ def test_a_textfile_is_written_by_its_thread(tmp_path, said):
     inner = wired("textfile", str(path), {"interval_s": "0.1"})
     output = QueuedOutput(inner.output, "t")
     for event in (found("a"), sample("a")):
-        output.on_update(inner.fleet.take(event))
+        output.on_update(inner.fleet.add(event))
     wait_until(lambda: 'tpu_mxu_utilization_ratio{worker="a"}' in path.read_text(), 10, path.read_text)
     output.close()
     assert not path.exists()
@@ -269,8 +269,8 @@ def test_a_textfile_is_written_by_its_thread(tmp_path, said):
 def test_a_textfile_is_gone_with_tpumon(tmp_path):
     """node_exporter would show its last figures for ever."""
     with opened("textfile", tmp_path / "tpumon.prom") as output:
-        output.take(found("a"))
-        output.take(sample("a"))
+        output.add(found("a"))
+        output.add(sample("a"))
     assert not list(tmp_path.iterdir())
 
 
@@ -279,7 +279,7 @@ def test_a_textfile_is_back_with_its_directory(tmp_path):
     path = tmp_path / "collector" / "tpumon.prom"
     path.parent.mkdir()
     with opened("textfile", path) as output:
-        output.take(found("a"))
+        output.add(found("a"))
         path.parent.rename(tmp_path / "away")
         for _ in range(3):
             with pytest.raises(FileNotFoundError):
@@ -294,7 +294,7 @@ def test_a_textfile_that_cannot_be_replaced_goes(tmp_path):
     path, beside = tmp_path / "tpumon.prom", tmp_path / ".tpumon.prom.tmp"
     with opened("textfile", path) as output:
         beside.mkdir()
-        output.take(found("a"))
+        output.add(found("a"))
         with pytest.raises(IsADirectoryError):
             output.tick(time.time())
         assert not path.exists()

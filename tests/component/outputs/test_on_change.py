@@ -14,7 +14,7 @@ from support.wired import Wired, wired
 from tpumon.analysis.findings import Thresholds
 from tpumon.errors import UsageError
 from tpumon.model import Spread, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon_exporters.on_change import OnChange
 
 
@@ -25,20 +25,20 @@ class Watching:
         self.now = time.time()
         self.output = Wired(
             lambda context: OnChange(command, context, pace=lambda: self.now, limit_s=limit_s),
-            run=OutputOptions(thresholds=Thresholds(sustained=1)),
+            settings=OutputSettings(thresholds=Thresholds(sustained=1)),
             clock=lambda: self.now,
         )
-        self.output.take(Workers(targets=tuple(Target(worker=one, address=f"{one}:1") for one in workers)))
+        self.output.add(Workers(targets=tuple(Target(worker=one, address=f"{one}:1") for one in workers)))
 
     def infeed(self, ratio, worker="a", after_s=1):
         self.now += after_s
         spread = Spread(avg=ratio, min=ratio, max=ratio)
-        self.output.take(sample(worker, time_unix_s=self.now, infeed_ratio=spread))
+        self.output.add(sample(worker, time_unix_s=self.now, infeed_ratio=spread))
         return self.tick()
 
     def lost(self, worker="a"):
         self.now += 1
-        self.output.take(failed_sample(worker, time_unix_s=self.now))
+        self.output.add(failed_sample(worker, time_unix_s=self.now))
         return self.tick()
 
     def tick(self):
@@ -70,7 +70,7 @@ def test_the_command_gets_each_change_as_one_object(tmp_path, said):
 def test_what_the_last_samples_changed_is_told_at_the_end(tmp_path):
     path = tmp_path / "out"
     watching = Watching(f"cat >> {path}", "a").infeed(0.01)
-    watching.output.take(failed_sample("a", time_unix_s=watching.now + 1))
+    watching.output.add(failed_sample("a", time_unix_s=watching.now + 1))
     assert changes(path) == []
     watching.output.close()
     assert [one["state"] for one in changes(path)] == ["down"]
@@ -82,7 +82,7 @@ def test_many_changes_run_few_commands_and_are_counted(tmp_path):
     names = [f"w{number}" for number in range(30)]
     watching = Watching(f"cat >> {path}", *names)
     for name in names:
-        watching.output.take(failed_sample(name, time_unix_s=watching.now))
+        watching.output.add(failed_sample(name, time_unix_s=watching.now))
     watching.tick()
     assert len(changes(path)) == 10
     watching.now += 10

@@ -16,7 +16,7 @@ from tpumon.errors import UsageError
 from tpumon.outputs import (
     Context,
     Export,
-    OutputOptions,
+    OutputSettings,
     not_to_stdout,
     open_output,
     output_names,
@@ -141,12 +141,12 @@ def test_an_installed_exporter_runs_with_its_option_and_its_tick(tmp_path: Path)
 
 def test_options_have_the_types_of_their_fields(installed):
     """What is not given has its default."""
-    run = Context(run=OutputOptions(level=1))
-    assert open_output("noted", "w", run) == ("w", run, Options())
+    context = Context(settings=OutputSettings(level=1))
+    assert open_output("noted", "w", context) == ("w", context, Options())
     texts = {"count": "3", "ratio": "1e-3", "on": "true", "text": "a b", "mode": "slow", "interval_s": "2"}
-    _, _, options = open_output("noted", "w", run, texts)
+    _, _, options = open_output("noted", "w", context, texts)
     assert options == Options(count=3, ratio=0.001, on=True, text="a b", mode="slow", interval_s=2.0)
-    assert open_output("plain", "w", run) == ("w", run)
+    assert open_output("plain", "w", context) == ("w", context)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ PROMETHEUS_ASKS = (
 def test_what_was_written_is_on_the_page():
     """Also the process itself, as prometheus_client shows it."""
     with serving("w") as output:
-        output.take(sample())
+        output.add(sample())
         answer = get(output, "/metrics")
         assert answer.status == 200
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -55,7 +55,7 @@ def test_what_was_written_is_on_the_page():
 def test_openmetrics_for_who_asks_for_it(accept):
     """It can be parsed, ends where it says so, and claims no version or escaping that it is not."""
     with serving("w") as output:
-        output.take(sample())
+        output.add(sample())
         answer = get(output, "/metrics", Accept=accept)
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0; charset=utf-8")
         assert "dots" not in answer.headers["Content-Type"]
@@ -81,7 +81,7 @@ NATIVE = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamil
 def test_the_binary_format_for_who_asks_for_it_first(accept, kind):
     """As Prometheus does where it takes native histograms; all others get what they always had."""
     with serving("w") as output:
-        output.take(sample())
+        output.add(sample())
         answer = get(output, "/metrics?name[]=tpumon_target_up&name[]=process_open_fds", Accept=accept)
         assert answer.headers["Content-Type"].startswith(kind)
         if kind == "application/vnd":
@@ -105,7 +105,7 @@ def test_text_for_everybody_else(accept):
 def test_compressed_for_who_takes_it():
     """By gzip, which Prometheus asks for."""
     with serving("w") as output:
-        output.take(sample())
+        output.add(sample())
         packed = get(output, "/metrics?name[]=tpu_idle_ratio&name[]=process_open_fds", Accept_Encoding="gzip")
         assert packed.headers["Content-Encoding"] is None, "not worth it"
         packed = get(output, "/metrics", Accept_Encoding="deflate, gzip;q=1.0")
@@ -116,7 +116,7 @@ def test_compressed_for_who_takes_it():
 def test_only_the_series_named():
     """`name[]` as in prometheus_client, for the workers' metrics and the process's."""
     with serving("w") as output:
-        output.take(sample())
+        output.add(sample())
         text = get(output, "/metrics?name[]=tpu_mxu_utilization_ratio&name[]=process_open_fds").text
         assert [family.name for family in parse_text(text)] == ["tpu_mxu_utilization_ratio", "process_open_fds"]
 
@@ -124,14 +124,14 @@ def test_only_the_series_named():
 def test_a_stale_workers_figures_vanish_while_the_others_stay():
     """From the scrape after its failed query."""
     with serving("a", "b") as output:
-        output.take(sample("a"))
-        output.take(sample("b"))
-        output.take(sample("b", reason="unavailable"))
+        output.add(sample("a"))
+        output.add(sample("b"))
+        output.add(sample("b", reason="unavailable"))
         text = get(output, "/metrics").text
         assert 'tpu_mxu_utilization_ratio{worker="a"}' in text
         assert 'tpu_mxu_utilization_ratio{worker="b"}' not in text
         assert 'tpumon_target_up{worker="b"} 0.0' in text
-        output.take(found("a"))
+        output.add(found("a"))
         assert 'worker="b"' not in get(output, "/metrics").text
 
 
@@ -139,8 +139,8 @@ def test_a_stale_workers_figures_vanish_while_the_others_stay():
 def test_a_probe_shows_one_worker(target):
     """By its name or address; nothing of the others, nothing of this process."""
     with serving("a", "b") as output:
-        output.take(sample("a"))
-        output.take(sample("b"))
+        output.add(sample("a"))
+        output.add(sample("b"))
         answer = get(output, f"/probe?target={target}")
         assert answer.status == 200
         assert 'tpu_mxu_utilization_ratio{worker="a"}' in answer.text
@@ -162,7 +162,7 @@ def test_ready_after_the_first_query():
     with serving("a", "b") as output:
         assert get(output, "/-/ready").status == 503
         assert get(output, "/-/healthy").status == 200
-        output.take(sample("b", reason="busy"))
+        output.add(sample("b", reason="busy"))
         assert get(output, "/-/ready").status == 200
 
 
@@ -170,21 +170,21 @@ def test_ready_where_there_is_no_job():
     """No worker is a normal state: a rollout to hosts without jobs must not wait for them."""
     with serving() as output:
         assert get(output, "/-/ready").status == 503
-        output.take(Workers(waiting="no job here"))
+        output.add(Workers(waiting="no job here"))
         assert get(output, "/-/ready").status == 200
 
 
 def test_the_landing_page_names_workers_safely():
     """With their state; names are no HTML."""
     with serving("<script>alert(1)</script>", "b") as output:
-        output.take(sample("b"))
+        output.add(sample("b"))
         answer = get(output, "/")
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
         assert "<script>" not in answer.text
         assert "&lt;script&gt;" in answer.text
         assert "<td>live</td>" in answer.text
         assert 'href="metrics"' in answer.text
-        output.take(Workers(waiting="no <job> here"))
+        output.add(Workers(waiting="no <job> here"))
         assert "no &lt;job&gt; here" in get(output, "/").text
 
 
@@ -217,7 +217,7 @@ def test_samples_as_json():
     """First the last of each worker, then what is new; as the Sample object has it."""
     with serving("a", "b") as output:
         for each in (sample("a", idle_ratio=0.1), sample("a", idle_ratio=0.2), sample("b", reason="busy")):
-            output.take(each)
+            output.add(each)
         first = json.loads(get(output, "/samples").body)
         assert [Sample.from_json(json.dumps(each)).figures.idle_ratio for each in first["samples"]] == [0.2, None]
         assert (first["schema"], first["level"], first["sequence"], first["waiting"]) == (1, 2, 3, None)
@@ -225,7 +225,7 @@ def test_samples_as_json():
         assert first["targets"][1] == {"worker": "b", "address": "b:9999", "independent": False, **unknown}
         assert abs(first["now_unix_s"] - time.time()) < 60
 
-        output.take(sample("b", idle_ratio=0.3))
+        output.add(sample("b", idle_ratio=0.3))
         later = json.loads(get(output, "/samples?after=2").body)
         assert [each["errors"] != [] for each in later["samples"]] == [True, False]
         assert json.loads(get(output, "/samples?after=4").body)["samples"] == []
@@ -239,7 +239,7 @@ def test_only_so_many_samples_are_kept(monkeypatch):
     monkeypatch.setattr(pages, "_REMEMBERED", 3)
     with serving("a") as output:
         for number in range(10):
-            output.take(sample("a", idle_ratio=number / 10))
+            output.add(sample("a", idle_ratio=number / 10))
         page = json.loads(get(output, "/samples?after=1").body)
         assert [each["idle_ratio"] for each in page["samples"]] == [0.7, 0.8, 0.9]
 
@@ -250,11 +250,11 @@ def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
     now = [1000.0]
     context = Context(clock=lambda: now[0])
     kept = pages.Pages(context)
-    context.analysis.take(found("a"))
+    context.analysis.add(found("a"))
     for number in range(10):
         now[0] = 1000.0 + 10 * number
         taken = sample("a", idle_ratio=number / 10, time_unix_s=now[0], step_durations_s=(0.1,) * 1000)
-        kept.on_update(context.analysis.take(taken))
+        kept.on_update(context.analysis.add(taken))
     assert [each[0] for each in kept._recent] == [4, 5, 6, 7, 8, 9, 10]
     assert not any(each[2].figures.step_durations_s for each in kept._recent)
     page = json.loads(kept.answer(Request(path="/samples", query={"after": ["0"]})).body)
@@ -264,8 +264,8 @@ def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
 def test_a_number_that_json_has_not_is_absent():
     """The rest of its sample is there."""
     with serving("a", "b") as output:
-        output.take(sample("a", idle_ratio=math.nan))
-        output.take(sample("b", idle_ratio=0.5))
+        output.add(sample("a", idle_ratio=math.nan))
+        output.add(sample("b", idle_ratio=0.5))
         samples = json.loads(get(output, "/samples").body)["samples"]
         assert [(each["worker"], each["idle_ratio"]) for each in samples] == [("a", None), ("b", 0.5)]
 
@@ -273,7 +273,7 @@ def test_a_number_that_json_has_not_is_absent():
 def test_a_name_that_is_no_text_breaks_nothing():
     """A lone surrogate, as from a command line that was not UTF-8."""
     with serving("a\udcff") as output:
-        output.take(sample("a\udcff"))
+        output.add(sample("a\udcff"))
         for path in ("/metrics", "/", "/samples"):
             assert get(output, path).status == 200
 
@@ -281,9 +281,9 @@ def test_a_name_that_is_no_text_breaks_nothing():
 def test_a_page_is_of_one_moment(monkeypatch):
     """No sample comes in between one of its figures and the next."""
     with serving("w") as output:
-        output.take(sample())
+        output.add(sample())
         watched = metrics.TargetMetric(
-            name="tpumon_watched", help="", values=lambda *_: output.take(sample(mxu_utilization_ratio=0.9)) or ()
+            name="tpumon_watched", help="", values=lambda *_: output.add(sample(mxu_utilization_ratio=0.9)) or ()
         )
         monkeypatch.setattr(metrics, "METRICS", (watched, *metrics.METRICS))
         for path, mxu, samples in (("/metrics", 0.425, 1.0), ("/probe?target=w", 0.9, 2.0)):

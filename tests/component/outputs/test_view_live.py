@@ -320,7 +320,7 @@ def test_a_table_of_workers_that_wait_delays_no_other_picture(monkeypatch, waits
     busy_s = iter((1.0, 2.0))
     monkeypatch.setattr(live_loop.time, "thread_time", lambda: next(busy_s))
     display = SimpleNamespace(
-        waits=waits, wants_mouse=False, take_alarm=lambda: False, refresh=lambda _now: None, render=lambda *_size: [],
+        waits=waits, wants_mouse=False, pop_alarm=lambda: False, refresh=lambda _now: None, render=lambda *_size: [],
         changes_at=lambda _now: None,
     )  # fmt: skip
     screen = SimpleNamespace(size=lambda: (80, 24), use_mouse=lambda _wanted: None, show=lambda *_picture: None)

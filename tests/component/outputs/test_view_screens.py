@@ -140,13 +140,13 @@ def displays(draw):
     )
     display = Shown(chosen)
     targets = tuple(Target(worker=name, address=f"10.0.0.1:{i}", slice="s") for i, name in enumerate(workers))
-    display.take(Workers(targets=targets, waiting=None if workers else draw(st.sampled_from([None, *HOSTILE]))))
+    display.add(Workers(targets=targets, waiting=None if workers else draw(st.sampled_from([None, *HOSTILE]))))
     shown = {}
     kinds = [draw(worker_samples("?")) for _ in range(min(count, 6))]
     pick = random.Random(count)
     for i, name in enumerate(workers):
         for sample in kinds[i] if i < len(kinds) else pick.choice(kinds):
-            display.take(replace(sample, worker=name))
+            display.add(replace(sample, worker=name))
             # What a screen shows is of the newest query, or of the last one that the profiler answered.
             shown[name, "newest"] = sample.simulated
             if sample.failure is None:
@@ -222,10 +222,10 @@ def test_the_worst_worker_is_the_first_row(size, count, ascii_only):
     """At every size: who is down stands first, marked, others with their figures; what is hidden is said."""
     display = empty_display(ascii=ascii_only, thresholds=Thresholds(sustained=1))
     names = [f"w{i}" for i in range(count)]
-    display.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
+    display.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
     for name in names[:-1]:
-        display.take(answered(name))
-    display.take(failed(names[-1]))
+        display.add(answered(name))
+    display.add(failed(names[-1]))
     display.refresh(NOW)
 
     texts = lines(display, *size)

@@ -116,7 +116,7 @@ class Run:
             self.listed,
             Query(level=2, window_s=WINDOW_S),
             Pace(interval_s=INTERVAL_S, max_duty_ratio=1.0),
-            on_sample=self.take,
+            on_sample=self.add,
             options=SourceOptions(),
             open_client=lambda address: Client(address, connecting=connecting),
             extra_sources=(),
@@ -126,7 +126,7 @@ class Run:
     def channel(self, address, options):
         return self.servers.setdefault(address, Server(address))
 
-    def take(self, sample):
+    def add(self, sample):
         if sample.answered:
             self.came_s[sample.worker].append(now_s())
 

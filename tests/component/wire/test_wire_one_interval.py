@@ -18,7 +18,7 @@ from support.traces import CONV, Traced, run_step
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import SourceOptions
 from tpumon.collection.sources.traces import readers
-from tpumon.collection.sources.traces.source import TraceSource, _Taken
+from tpumon.collection.sources.traces.source import TraceSource, _Trace
 from tpumon.discovery.finder import Fixed
 from tpumon.model import Query, Target
 from tpumon.xspace.trace import read_trace
@@ -53,7 +53,7 @@ class Source(TraceSource):
         await asyncio.sleep(window_s)
         self._in_time_on = 1
         xspace = {"unreadable": UNREADABLE, "slow": SLOW}.get(self._target.worker.split("-")[0], GOOD)
-        return _Taken(xspace, 0.0, window_s, is_lighter=False)
+        return _Trace(xspace, 0.0, window_s, is_lighter=False)
 
     async def _returns_traces(self):
         return True

@@ -181,8 +181,8 @@ def test_the_option_asks_for_them_and_the_live_view_does(command, words, asked):
     """The view asks for ten at least; what outputs get is the option's."""
     (settings,) = command_of([*(() if command == "monitor" else (command,)), *words]).args
     feed = settings.feed if command == "monitor" else settings
-    assert (feed.origin.query.ops, feed.output_options.ops) == (asked, asked)
-    live = feed.origin.with_ops(monitor._LIVE_OPS)
+    assert (feed.source.query.ops, feed.output_settings.ops) == (asked, asked)
+    live = feed.source.with_ops(monitor._LIVE_OPS)
     assert live.query.ops == max(asked, 10)
 
 
@@ -222,8 +222,8 @@ def test_only_those_of_the_last_trace_are_kept():
 def test_an_exporter_hands_on_those_of_the_last_trace():
     """To a reader that has seen nothing yet, and to one that asks for what is new."""
     with serving("trace") as output:
-        output.take(replace(TOP, time_unix_s=1000.0))
-        output.take(replace(TOP, time_unix_s=1010.0))
+        output.add(replace(TOP, time_unix_s=1000.0))
+        output.add(replace(TOP, time_unix_s=1010.0))
         for query in ("", "?after=0", "?after=1"):
             *older, last = json.loads(get(output, f"/samples{query}").text)["samples"]
             assert [one["ops"] for one in older] == [None] * len(older)

@@ -84,13 +84,13 @@ def said_of(
     """What is said of a job: each finding of a worker above a severity, once for each time that it appears."""
     now_s = [BEGIN_S]
     analysis = Analysis(monotonic_s=lambda: now_s[0])
-    analysis.take(Workers(targets=tuple(targets)))
+    analysis.add(Workers(targets=tuple(targets)))
     least = 0 if above is None else SEVERITY_LEVELS[above]
     said: list[Complaint] = []
     present: dict[str, frozenset[str]] = {}
     for sample in samples:
         now_s[0] = sample.time_unix_s + sample.took_s
-        status = analysis.take(sample).status
+        status = analysis.add(sample).status
         assert status is not None
         found = {
             cause.finding: cause for cause in status.verdict.causes

@@ -49,12 +49,12 @@ def watched(fleet: Fleet) -> Seen:
     """Gives the samples of a fleet to the analysis, and notes what it says after each round."""
     now_s = [BEGIN_S]
     analysis = Analysis(monotonic_s=lambda: now_s[0])
-    analysis.take(Workers(targets=fleet.targets))
+    analysis.add(Workers(targets=fleet.targets))
     seen = Seen()
     for number in range(fleet.rounds):
         for sample in fleet.samples(number):
             now_s[0] = sample.time_unix_s + sample.took_s
-            analysis.take(sample)
+            analysis.add(sample)
         now_s[0] = BEGIN_S + fleet.interval_s * (number + 1)
         seen.last = analysis.status(now_s[0])
         for finding in seen.last.findings:

@@ -108,7 +108,7 @@ def _unnumbered(status: FleetStatus) -> list[Change]:
 
 
 _CONSEQUENCES = {
-    rule.finding: {*rule.hidden_by, *rule.explained_if_new} for rule in RULES if rule.hidden_by or rule.explained_if_new
+    rule.finding: {*rule.hidden_by, *rule.hidden_by_new} for rule in RULES if rule.hidden_by or rule.hidden_by_new
 }
 
 
@@ -241,7 +241,7 @@ def _commands(job_run: JobRun, run: EveryOutput, status: FleetStatus, monkeypatc
     monkeypatch.setattr(
         enough_samples, "open_feed", lambda given, **more: GivenFeed(given, events, clock=run.clock, **more)
     )
-    given = {"feed": FeedSettings(origin=RecordingSource("recording")), "needs": Needs(samples=3)}
+    given = {"feed": FeedSettings(source=RecordingSource("recording")), "needs": Needs(samples=3)}
 
     def printed(command):
         exit_status = command.run(output="text", **given), command.run(output="json", **given)

@@ -28,15 +28,15 @@ def both_of(scenario, rounds=ROUNDS, workers=64, known=None, **given):
     clock = Clock()
     clock.now = job_run.rounds[0][0].time_unix_s
     whole, each = Exporter(clock, "whole"), {name: Exporter(clock, f"of {name}") for name in names}
-    whole.take(job_run.workers)
+    whole.add(job_run.workers)
     for one in job_run.workers.targets:
-        each[one.worker].take(Workers(targets=(replace(one, slice_workers=known),)))
+        each[one.worker].add(Workers(targets=(replace(one, slice_workers=known),)))
     one, many = Reader([whole]), Reader(list(each.values()), "many")
     for samples, end in zip(job_run.rounds, job_run.ends, strict=True):
         for sample in samples:
             clock.now = max(clock.now, sample.time_unix_s + sample.took_s)
-            whole.take(sample)
-            each[sample.worker].take(sample)
+            whole.add(sample)
+            each[sample.worker].add(sample)
         clock.now = end
         for reader in (one, many):
             reader.poll()
@@ -116,7 +116,7 @@ def _same(one, many, wanted):
     ours, theirs = of_all(one), of_all(many)
     names = {finding for finding, _ in ours}
     assert wanted <= names
-    beside = {rule.finding for rule in RULES if names & {*rule.hidden_by, *rule.explained_if_new}}
+    beside = {rule.finding for rule in RULES if names & {*rule.hidden_by, *rule.hidden_by_new}}
     same = {key: found for key, found in theirs.items() if key[0] not in beside or key in ours}
     assert {key: workers for key, (_, workers) in same.items()} == {key: workers for key, (_, workers) in ours.items()}
     for key, (since, _) in ours.items():
@@ -133,7 +133,7 @@ def test_what_comparing_has_found_ends_when_nobody_is_left_to_compare_with():
     clock.now = BEGIN_UNIX_S
     exporters = {name: Exporter(clock, name) for name in ("w0", "w1", "w2", "w3")}
     for name, exporter in exporters.items():
-        exporter.take(Workers(targets=(target(name),)))
+        exporter.add(Workers(targets=(target(name),)))
     fleet = Reader(list(exporters.values()))
 
     def passes(*names):
@@ -142,7 +142,7 @@ def test_what_comparing_has_found_ends_when_nobody_is_left_to_compare_with():
             slow = {"step_work_s": 0.09} if name == "w1" else {}
             known = {"address": f"{name}:9999", "time_unix_s": clock.now - 1.3, "interval_s": INTERVAL_S}
             made = running(name, job="j", slice="s", **known, **slow)
-            exporters[name].take(made)
+            exporters[name].add(made)
         fleet.poll()
 
     for _ in range(5):

@@ -43,7 +43,7 @@ class Restarted:
 
     def _analysis(self):
         fleet = Analysis(monotonic_s=self.clock.monotonic_s)
-        fleet.take(self.job_run.workers)
+        fleet.add(self.job_run.workers)
         return fleet
 
     def give(self, rounds, *fleets):
@@ -52,7 +52,7 @@ class Restarted:
             for sample in self.job_run.rounds[number]:
                 self.clock.now = sample.time_unix_s + sample.took_s
                 for fleet in fleets or (self.always, self.now):
-                    fleet.take(sample)
+                    fleet.add(sample)
                 yield sample.worker
             self.clock.now = self.job_run.ends[number]
             for fleet in fleets or (self.always, self.now):
@@ -69,7 +69,7 @@ class Restarted:
         self.now = Analysis(monotonic_s=self.clock.monotonic_s)
         if state is not None:
             self.now.resume(state, self.clock())
-        self.now.take(self.job_run.workers)
+        self.now.add(self.job_run.workers)
         return state
 
     def verdicts(self, fleet):
@@ -245,7 +245,7 @@ def test_a_job_that_was_restarted_meanwhile_begins_again(fault, sign, tmp_path, 
             run.clock.now = sample.time_unix_s + sample.took_s
             again = running(sample.worker, time_unix_s=sample.time_unix_s, interval_s=sample.interval_s, window_s=0.35)
             again = replace(again, address=sample.address, job="j", slice="s")
-            run.now.take(_signed(again, sign, number - 1000))
+            run.now.add(_signed(again, sign, number - 1000))
             mark, found = run.verdicts(run.now)[sample.worker]
             assert (mark[0], found) == ("ok", frozenset())
     changes = run.now.status(run.clock()).changes
@@ -283,7 +283,7 @@ def test_readers_of_an_exporter_that_is_restarted_go_on_with_it(fault, tmp_path,
     """Also one whose clock is set otherwise: findings, severities, since when, marks; no change is said twice."""
     run = Restarted(course_of(fault), tmp_path, monkeypatch)
     exporter = Exporter(run.clock, "first")
-    exporter.take(run.job_run.workers)
+    exporter.add(run.job_run.workers)
     readers = [Reader([exporter], "reader"), Reader([exporter], "ahead", _Ahead(run.clock))]
     rounds, middle = len(run.job_run.rounds), len(run.job_run.rounds) - 5
     for number in range(rounds):
@@ -291,14 +291,14 @@ def test_readers_of_an_exporter_that_is_restarted_go_on_with_it(fault, tmp_path,
             state = exporter.fleet.kept(run.clock())
             exporter = Exporter(run.clock, "second")
             exporter.fleet.resume(state, run.clock())
-            exporter.take(run.job_run.workers)
+            exporter.add(run.job_run.workers)
             for reader in readers:
                 reader.replace_exporter(0, exporter)
                 reader.poll()
         for sample in run.job_run.rounds[number]:
             run.clock.now = sample.time_unix_s + sample.took_s
-            run.always.take(sample)
-            exporter.take(sample)
+            run.always.add(sample)
+            exporter.add(sample)
             for reader in readers:
                 reader.poll()
                 if number >= middle:

@@ -22,10 +22,10 @@ NOW = 1_769_000_000.0
 def scraped(steps_of, minutes=12):
     """The series of the histogram, one value a minute, of workers whose steps a function gives by minute."""
     fleet, series = Analysis(), defaultdict(dict)
-    fleet.take(found(*steps_of))
+    fleet.add(found(*steps_of))
     for minute in range(minutes):
         for worker, steps in steps_of.items():
-            fleet.take(sample(worker, time_unix_s=NOW + 60 * minute, step_durations_s=tuple(steps(minute))))
+            fleet.add(sample(worker, time_unix_s=NOW + 60 * minute, step_durations_s=tuple(steps(minute))))
         page = Exposition("prometheus").render(
             fleet.status(NOW + 60 * minute), names={"tpu_step_duration_seconds_bucket"}
         )

@@ -190,8 +190,8 @@ def test_a_name_server_that_flaps(said):
                 return {worker for worker, _ in SERIES.findall(exporter.get(output, "/metrics").text)}
 
             sampler = Sampler(
-                DnsNames(["svc:9999", "pod-0:9999"], resolve=resolve), Query(level=2), Pace(), on_sample=output.take,
-                on_workers=output.take, open_client=nullcontext, profilers=[_Steady],
+                DnsNames(["svc:9999", "pod-0:9999"], resolve=resolve), Query(level=2), Pace(), on_sample=output.add,
+                on_workers=output.add, open_client=nullcontext, profilers=[_Steady],
             )  # fmt: skip
             running = asyncio.create_task(sampler.run())
             await asyncio.sleep(20)

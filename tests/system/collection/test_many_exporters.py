@@ -19,7 +19,7 @@ from tpumon.collection import http_get
 from tpumon.collection.remote import RemoteFleet, fleet
 from tpumon.collection.remote.exporter_list import ExporterList
 from tpumon.model import ExporterSnapshot, Sample, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon.system.background import Background
 from tpumon_exporters.prometheus import open_prometheus
 
@@ -114,8 +114,8 @@ def hosts():
         outputs = []
         for number in range(EXPORTERS):
             output = stack.enter_context(serving())
-            output.take(Workers(targets=(Target(worker=f"w{number}", address="localhost:9999", job="j"),)))
-            output.take(sample(f"w{number}", address="localhost:9999", interval_s=2.0, idle_ratio=0.1))
+            output.add(Workers(targets=(Target(worker=f"w{number}", address="localhost:9999", job="j"),)))
+            output.add(sample(f"w{number}", address="localhost:9999", interval_s=2.0, idle_ratio=0.1))
             outputs.append(output)
         yield outputs
 
@@ -135,7 +135,7 @@ def test_all_are_one_source(hosts):
         assert following.workers["w7"].exporter == f"http://{hosts[7].address}"
         handed = {event.exporter for event in following.events if isinstance(event, ExporterSnapshot)}
         assert len(handed) == EXPORTERS
-        hosts[5].take(sample("w5", address="localhost:9999", idle_ratio=0.7))
+        hosts[5].add(sample("w5", address="localhost:9999", idle_ratio=0.7))
         following.wait_for(lambda: following.last("w5").figures.idle_ratio == 0.7, "the next sample")
         assert len(following.samples("w5")) == 2
         assert sum(isinstance(event, Workers) for event in list(following.events)) < 20, "many answers at a time"
@@ -154,7 +154,7 @@ def test_who_does_not_do_well_concerns_its_own_workers(hosts, monkeypatch, said)
         crowds = stack.enter_context(Raw(http(json.dumps(crowd).encode())))
         first = stack.enter_context(contextlib.ExitStack())
         moving = first.enter_context(serving("moving", where=f"127.0.0.1:{port}"))
-        moving.take(sample("moving", idle_ratio=0.3))
+        moving.add(sample("moving", idle_ratio=0.3))
         bad = [f"127.0.0.1:{free_port()}", drips.address, garbage.address, too_large.address, crowds.address]
         with Following(where(hosts, *bad, f"127.0.0.1:{port}"), poll_s=0.2) as following:
             following.wait_for(
@@ -166,10 +166,10 @@ def test_who_does_not_do_well_concerns_its_own_workers(hosts, monkeypatch, said)
             first.close()
             following.wait_for(lambda: following.last("moving").of_exporter, "its exporter is down")
             restarted = stack.enter_context(serving("moving", where=f"127.0.0.1:{port}"))
-            restarted.take(sample("moving", idle_ratio=0.4))
+            restarted.add(sample("moving", idle_ratio=0.4))
             following.wait_for(lambda: following.last("moving").figures.idle_ratio == 0.4, "it is back")
             for output in hosts[:8]:
-                output.take(sample(f"w{hosts.index(output)}", address="localhost:9999", idle_ratio=0.6))
+                output.add(sample(f"w{hosts.index(output)}", address="localhost:9999", idle_ratio=0.6))
             following.wait_for(
                 lambda: all(following.last(f"w{number}").figures.idle_ratio == 0.6 for number in range(8)), "they go on"
             )
@@ -214,7 +214,7 @@ def test_the_exporters_behind_a_name(hosts, monkeypatch):
     monkeypatch.setattr(fleet, "AddressCache", lambda: http_get.AddressCache(resolve))
     with contextlib.ExitStack() as stack:
         second = stack.enter_context(serving("second", where=f"127.0.0.2:{name.rpartition(':')[2]}"))
-        second.take(sample("second"))
+        second.add(sample("second"))
         following = stack.enter_context(Following(f"dns:{name}", exporters=exporters, poll_s=0.05, stay_s=0.5))
         following.wait_for(lambda: list(following.workers) == ["w0"], "one address")
         assert following.workers["w0"].exporter == f"http://{name}"
@@ -227,13 +227,13 @@ def test_the_exporters_behind_a_name(hosts, monkeypatch):
 @contextlib.contextmanager
 def chained(*sources, port=0, run=None):
     """A tpumon that follows exporters and is one itself."""
-    options = OutputOptions() if run is None else OutputOptions(run_id=run)
+    options = OutputSettings() if run is None else OutputSettings(run_id=run)
     where = f"127.0.0.1:{port}"
-    with contextlib.closing(Wired(lambda context: open_prometheus(where, context), run=options)) as output:
+    with contextlib.closing(Wired(lambda context: open_prometheus(where, context), settings=options)) as output:
 
         async def main(_send):
             fleet = RemoteFleet(",".join(sources), own_run=options.run_id, poll_s=0.05)
-            await fleet.feed(output.take)
+            await fleet.feed(output.add)
 
         with Background(main):
             yield output

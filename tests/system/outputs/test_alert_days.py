@@ -117,11 +117,11 @@ def written(scenario, change, minutes=50):
     scene, now_s, series = Scene(scenario, "v5e-8", computed=True), [BEGIN_UNIX_S], {}
     analysis, exposition = Analysis(monotonic_s=lambda: now_s[0]), Exposition("prometheus")
     names = frozenset(name for metric in METRICS for name in metric.series_names)
-    analysis.take(Workers(targets=tuple(replace(one, job="ml/t", slice_workers=1) for one in scene.workers.targets)))
+    analysis.add(Workers(targets=tuple(replace(one, job="ml/t", slice_workers=1) for one in scene.workers.targets)))
     for number in range(6 * minutes):
         for sample in scene.round(number):
             now_s[0] = sample.time_unix_s + sample.took_s
-            analysis.take(change(sample, number >= 6 * FAULT_BEGIN))
+            analysis.add(change(sample, number >= 6 * FAULT_BEGIN))
         for metric, labels, text in re.findall(
             r"^(tpu\w+)\{(.*)\} (\S+)$",
             exposition.render(analysis.status(now_s[0]), names=names) if number % 6 == 5 else "",

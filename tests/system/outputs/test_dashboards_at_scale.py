@@ -78,9 +78,9 @@ def history_of(tpu_job, samples_at, *, instance="e:1", more=""):
         moment_s = NOW - (MOMENTS - 1 - moment) * SCRAPE_S
         samples = samples_at(moment_s)
         targets = (Target(worker=s.worker, address=s.address, job=tpu_job, slice=s.slice) for s in samples)
-        followed.take(Workers(targets=tuple(targets)))
+        followed.add(Workers(targets=tuple(targets)))
         for sample in samples:
-            followed.take(sample)
+            followed.add(sample)
         yield from page(followed, moment_s, labels, tpu_job)
 
 

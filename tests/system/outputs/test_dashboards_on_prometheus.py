@@ -89,7 +89,7 @@ def server(tmp_path_factory):
         stack.callback(output.close)
         samples = trouble(time.time())
         targets = (Target(worker=told.worker, address=told.address, slice=told.slice) for told in samples)
-        output.take(Workers(targets=tuple(targets)), *samples)
+        output.add(Workers(targets=tuple(targets)), *samples)
         addresses = {job: [f"127.0.0.1:{port}"] for job, port in ports.items()}
         addresses[TROUBLE] = [output.address, f"127.0.0.1:{free_port()}"]
         jobs = [  # simulated workers have no job

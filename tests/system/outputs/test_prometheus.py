@@ -39,9 +39,9 @@ def exporters(tmp_path_factory):
             "users": stack.enter_context(serving("w0", web_config=users)),
         }
         for output in started.values():
-            output.take(sample("w0", idle_ratio=0.0, step_durations_s=(0.004, 0.02)))
+            output.add(sample("w0", idle_ratio=0.0, step_durations_s=(0.004, 0.02)))
         for worker in WORKERS[1:]:
-            started["plain"].take(sample(worker))
+            started["plain"].add(sample(worker))
         yield started, files
 
 
@@ -98,12 +98,12 @@ def test_a_dead_workers_figures_become_stale(exporters, prometheus):
     output = exporters[0]["plain"]
     dead = 'tpu_mxu_utilization_ratio{job="plain",worker="w1"}'
     assert prometheus.query(dead)
-    output.take(sample("w1", reason="unavailable"))
+    output.add(sample("w1", reason="unavailable"))
     prometheus.wait_until_gone(dead, 30)
     assert prometheus.values('tpumon_target_up{job="plain"}') == {WORKERS[0]: 1.0, "w1": 0.0, WORKERS[2]: 1.0}
     assert prometheus.values('tpumon_sample_errors_total{job="plain"} > 0', "reason") == {"unavailable": 1.0}
     assert prometheus.values('time() - tpumon_target_last_success_timestamp_seconds{job="plain",worker="w1"}')
-    output.take(sample("w1", time_unix_s=time.time()))
+    output.add(sample("w1", time_unix_s=time.time()))
     prometheus.wait_for(dead, 30)
 
 
@@ -136,9 +136,9 @@ def test_native_histograms_of_steps(tmp_path):
     """Where Prometheus takes them: one series a worker, the same quantiles; all else is there as in text."""
     chance = random.Random(1)
     with serving(*WORKERS) as output:
-        output.take(sample("w0", step_durations_s=tuple(chance.uniform(0.05, 0.1) for _ in range(2000))))
+        output.add(sample("w0", step_durations_s=tuple(chance.uniform(0.05, 0.1) for _ in range(2000))))
         between = {"collective": Distribution(bounds=(0.001, 0.004), counts=(1, 2, 3), total=1.5)}
-        output.take(sample("w1", step_durations_s=(0.0005, 0.02, 200.0), runtime_latencies=between))
+        output.add(sample("w1", step_durations_s=(0.0005, 0.02, 200.0), runtime_latencies=between))
         (tmp_path / "text").mkdir()
         jobs = [{"job_name": "tpumon", "static_configs": [{"targets": [output.address]}]}]
         with running_prometheus(tmp_path, jobs, options=["--enable-feature=native-histograms"]) as native:
@@ -158,7 +158,7 @@ def test_native_histograms_of_steps(tmp_path):
                 classic = {f"{steps}{suffix}" for suffix in ("_bucket", "_count", "_sum")}
                 both = set(told[0]) - {steps}
                 assert both == {name for name in told[1] if not name.endswith("_created")} - classic
-                output.take(sample("w0", step_durations_s=(0.06,) * 2000))
+                output.add(sample("w0", step_durations_s=(0.06,) * 2000))
                 for panel, low, high in (("Step time quantiles", 0.055, 0.07), ("Steps seen", 500, 20_000)):
                     (asked, *_) = [each.expr for each in targets() if each.panel["title"] == panel]
                     expr = interpolated(asked, job=".*", step_s=60, scrape_s=1, range_s=60)

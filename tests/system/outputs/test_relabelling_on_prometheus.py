@@ -32,8 +32,8 @@ def test_pod_and_node_stand_beside_tpumon_s_own_labels(tmp_path):
     target = Target(worker="host-1", address="127.0.0.1:9999", job="ml/train", slice="0")
     output = wired("prometheus", "127.0.0.1:0")
     try:
-        output.take(Workers(targets=(target,)))
-        output.take(sample("host-1", time_unix_s=time.time(), interval_s=600, mxu_utilization_ratio=0.4))
+        output.add(Workers(targets=(target,)))
+        output.add(sample("host-1", time_unix_s=time.time(), interval_s=600, mxu_utilization_ratio=0.4))
         targets = [{"targets": [output.address], "labels": labels} for labels in PODS.values()]
         *steps, to_exporter = relabel_configs("probe")
         given = {"tpu_job": "ml/train", "slice": "0", "worker": "host-1"}  # as in a file of --targets

@@ -29,8 +29,8 @@ EDITS = {
 """,
     ),
     "tpumon/model/figure_table.py": (
-        "FIGURES: tuple[Figure, ...] = (MXU,",
-        """OUTFEED = Figure(
+        "FIGURES: tuple[FigureSpec, ...] = (MXU,",
+        """OUTFEED = FigureSpec(
     key="outfeed",
     fields=("outfeed_ratio",),
     label="Outfeed share",
@@ -42,7 +42,7 @@ EDITS = {
     metric="tpu_outfeed_ratio",
 )
 
-FIGURES: tuple[Figure, ...] = (OUTFEED, MXU,""",
+FIGURES: tuple[FigureSpec, ...] = (OUTFEED, MXU,""",
     ),
 }
 

@@ -27,7 +27,7 @@ class Job:
     def __init__(self, *workers, job_kind="training"):
         self.workers = workers or ("a",)
         self.fleet, self.now = Analysis(), 1000.0
-        self.fleet.take(
+        self.fleet.add(
             Workers(
                 targets=tuple(Target(worker=w, address=f"{w}:1", slice="s", job_kind=job_kind) for w in self.workers)
             )
@@ -39,7 +39,7 @@ class Job:
             self.now += INTERVAL_S
             for worker in self.workers:
                 own = {**figures, **(others or {})} if worker != self.workers[0] else figures
-                self.fleet.take(sample(worker, **{"time_unix_s": self.now, "step_time_s": STEP, **own}))
+                self.fleet.add(sample(worker, **{"time_unix_s": self.now, "step_time_s": STEP, **own}))
         return {finding.finding: finding for finding in self.fleet.status(self.now + 1).findings}
 
     def reasons(self):
@@ -216,7 +216,7 @@ def test_a_finding_that_came_back_stays_for_one_sample_below():
 def test_workers_that_are_told_anew_keep_their_findings():
     job, (_, above, _) = Job("a", "b"), LIMITS["barrier-wait"]
     assert job.round(4, **above)
-    job.fleet.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in ("b", "a", "c"))))
+    job.fleet.add(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in ("b", "a", "c"))))
     assert set(job.round(1, **above)["barrier-wait"].workers) == {"a", "b"}
     verdict = job.fleet.status(job.now + 1).workers["a"].verdict
     assert [cause.finding for cause in verdict.causes] == ["barrier-wait"]
@@ -276,7 +276,7 @@ def test_what_another_worker_explains_is_no_longer_a_cause_at_once():
 
     assert causes("b") == {"idle"}
     for _ in range(3):
-        job.fleet.take(sample("a", time_unix_s=job.now + 1, step_time_s=STEP, **idle, input_wait_ratio=0.3))
+        job.fleet.add(sample("a", time_unix_s=job.now + 1, step_time_s=STEP, **idle, input_wait_ratio=0.3))
     assert causes("a") == {"input-bound"}
     assert causes("b") == set()
     assert job.fleet.status(job.now + 1).workers["b"].verdict.severity == "ok"
@@ -386,7 +386,7 @@ def test_nobody_is_blamed_before_a_straggler_that_began_between_two_samples_of_i
             now, step_s = 2.0 * number + 0.2 * at, step_ms / 1e3
             times = StepTimes(avg=step_s, min=step_s, max=step_s)
             figures = {"idle_ratio": idle, "step_time_s": times, "infeed_ratio": Spread(avg=0.02, min=0.02, max=0.02)}
-            job.fleet.take(sample(worker, time_unix_s=1000.0 + now, interval_s=2.0, per_core=(), **figures))
+            job.fleet.add(sample(worker, time_unix_s=1000.0 + now, interval_s=2.0, per_core=(), **figures))
             found += [(each.finding, each.workers) for each in job.fleet.status(1000.1 + now).findings]
     assert set(found) == {("straggler", ("c",))}
 
@@ -562,7 +562,7 @@ def test_compiling_again_and_again_goes_on_when_tpumon_is_restarted(ran, amid_st
         before = job.round(1, compile_ratio=0.0).get("recompiling")
     kept, job.fleet = job.fleet.kept(job.now), Analysis()
     job.fleet.resume(kept, job.now)
-    job.fleet.take(Workers(targets=(Target(worker="a", address="a:1", slice="s", job_kind="training"),)))
+    job.fleet.add(Workers(targets=(Target(worker="a", address="a:1", slice="s", job_kind="training"),)))
     assert set(job.round(4, compile_ratio=0.0)) == {"recompiling"}
     for count in (5, 1):
         after = job.round(1, compile_ratio=0.3)["recompiling"]

@@ -20,17 +20,17 @@ class Worker:
     def __init__(self, kind):
         self.fleet, self.now = Analysis(), 1000.0
         target = Target(worker="w0", address="w0:1", job_kind=kind)
-        self.fleet.take(Workers(targets=(target,)))
+        self.fleet.add(Workers(targets=(target,)))
 
     def live(self, count=5, **figures):
         for _ in range(count):
             self.now += INTERVAL_S
-            self.fleet.take(sample(time_unix_s=self.now, **{"step_time_s": STEP, "step_source": "modules", **figures}))
+            self.fleet.add(sample(time_unix_s=self.now, **{"step_time_s": STEP, "step_source": "modules", **figures}))
 
     def silent(self, count=5, **figures):
         for _ in range(count):
             self.now += INTERVAL_S
-            self.fleet.take(failed_sample(reason="empty-trace", time_unix_s=self.now, interval_s=INTERVAL_S, **figures))
+            self.fleet.add(failed_sample(reason="empty-trace", time_unix_s=self.now, interval_s=INTERVAL_S, **figures))
 
     def found(self):
         return {one.finding: one.severity for one in self.fleet.status(self.now + 1).findings}

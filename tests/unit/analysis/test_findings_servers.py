@@ -28,7 +28,7 @@ class Servers:
         self.workers = workers or ("a",)
         self.fleet, self.now = Analysis(), BEGIN_S
         self.targets = tuple(Target(worker=w, address=f"{w}:1", job="j", job_kind=kind, **target) for w in self.workers)
-        self.fleet.take(Workers(targets=self.targets))
+        self.fleet.add(Workers(targets=self.targets))
 
     def round(self, count=1, figures=None, others=None, *, silent=False, **server):
         """Findings by id after so many samples of all; `others` have other figures of a server than the first one."""
@@ -38,10 +38,10 @@ class Servers:
                 own = {**WELL, **server, **(others or {} if worker != self.workers[0] else {})}
                 one = {"time_unix_s": self.now, "interval_s": INTERVAL_S, "server": ServerFigures(**own), "job": "j"}
                 if silent:
-                    self.fleet.take(failed_sample(worker, "empty-trace", **one))
+                    self.fleet.add(failed_sample(worker, "empty-trace", **one))
                 else:
                     steps = {"step_time_s": STEP, "step_source": "modules", "compile_ratio": 0.0}
-                    self.fleet.take(sample(worker, **one, **(steps | (figures or {}))))
+                    self.fleet.add(sample(worker, **one, **(steps | (figures or {}))))
         return self.found()
 
     def found(self):
@@ -108,7 +108,7 @@ def test_a_first_request_may_wait_for_the_compiler():
     again = Servers()
     again.fleet = Analysis()
     again.fleet.resume(job.fleet.kept(job.now), job.now)
-    again.fleet.take(Workers(targets=job.targets))
+    again.fleet.add(Workers(targets=job.targets))
     assert again.round(7, **STUCK) == {}
     assert set(again.round(1, **STUCK)) == {"stuck"}
 
@@ -131,7 +131,7 @@ def test_a_stuck_server_stays_so_over_a_restart_of_tpumon_that_does_not_take_lon
     kept, job.fleet = job.fleet.kept(job.now), Analysis()
     job.now += away_s
     job.fleet.resume(kept, job.now)
-    job.fleet.take(Workers(targets=job.targets))
+    job.fleet.add(Workers(targets=job.targets))
     after = [job.round(1, **{**STUCK, "tokens_per_s": tokens}) for tokens in (None, 0.0, 0.0)]
     assert {found["stuck"].since_unix_s for found in after if "stuck" in found} == {before.since_unix_s}
     assert [found["stuck"].severity for found in after if "stuck" in found] == ["critical"] * (3 if goes_on else 1)

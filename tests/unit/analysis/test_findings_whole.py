@@ -20,7 +20,7 @@ class Job:
     def __init__(self, count=10, slices=("s",), **known):
         self.fleet, self.now = Analysis(), 1000.0
         self.names = [f"{name}{number}" for name in slices for number in range(count)]
-        self.fleet.take(Workers(targets=tuple(
+        self.fleet.add(Workers(targets=tuple(
             Target(**{"worker": name, "address": f"{name}:1", "job": "j", "slice": name[0]} | known)
             for name in self.names
         )))  # fmt: skip
@@ -31,12 +31,12 @@ class Job:
             self.now += INTERVAL_S
             for number, name in enumerate(self.names):
                 if name in missing:
-                    self.fleet.take(failed_sample(name, "unavailable", time_unix_s=self.now, interval_s=INTERVAL_S))
+                    self.fleet.add(failed_sample(name, "unavailable", time_unix_s=self.now, interval_s=INTERVAL_S))
                     continue
                 collective = 0.6 if number else 0.52
                 ratios = dict.fromkeys(OP_KINDS, 0.0) | {"collective": collective, "compute": 1 - collective}
                 given = {"op_time_ratios": ratios, "idle_ratio": 0.0, "barrier_ratio": 0.6, "step_time_s": STEP}
-                self.fleet.take(sample(name, time_unix_s=self.now, interval_s=INTERVAL_S, **(given | figures)))
+                self.fleet.add(sample(name, time_unix_s=self.now, interval_s=INTERVAL_S, **(given | figures)))
         return {one.finding: one for one in self.fleet.status(self.now + 1).findings}
 
     def reasons(self, worker="s1"):
@@ -79,7 +79,7 @@ def test_a_slice_of_which_one_worker_is_not_followed_spoils_the_comparison_of_it
     job = Job(2, ("a", "b"), slice_workers=2, job_slices=2)
     assert "collective-bound" in job.rounds(4)
     fewer = [Target(worker=name, address=f"{name}:1", job="j", slice=name[0], slice_workers=2) for name in job.names]
-    job.fleet.take(Workers(targets=tuple(fewer[:3])))
+    job.fleet.add(Workers(targets=tuple(fewer[:3])))
     job.names.remove("b1")
     assert not COMPARED & set(job.rounds(3))
     assert job.reasons("a0")["straggler"] == "follows 1 of 2 workers of slice b"
@@ -93,7 +93,7 @@ def test_a_worker_of_which_there_are_two_is_compared_with_none():
     targets = [
         Target(worker=name, address=f"{name}:1", job="j", slice="s", ambiguous=name == "s0") for name in job.names
     ]
-    job.fleet.take(Workers(targets=tuple(targets)))
+    job.fleet.add(Workers(targets=tuple(targets)))
     found = job.rounds(4)
     assert job.reasons("s0")["straggler"] == "two exporters have a worker of this name; tell them apart by --job"
     assert "straggler" not in found
@@ -128,7 +128,7 @@ def _unnamed(**of_last):
     """Five addresses of which nothing else is known, unless of the last."""
     job = Job(5, job=None, slice=None)
     named = [Target(worker=name, address=f"{name}:1", **(of_last if name == "s4" else {})) for name in job.names]
-    job.fleet.take(Workers(targets=tuple(named)))
+    job.fleet.add(Workers(targets=tuple(named)))
     return job
 
 
@@ -167,6 +167,6 @@ def test_an_exporter_tells_whether_a_worker_answered_before(state, or_earlier, i
     """One that was down when it was first looked at, and is still, never did."""
     job = _unnamed()
     known = StatusSnapshot(worker="s4", state=state, severity="unknown", since_or_earlier=or_earlier)
-    job.fleet.take(ExporterSnapshot(complete=False, exporter="e", statuses=(known,)))
+    job.fleet.add(ExporterSnapshot(complete=False, exporter="e", statuses=(known,)))
     job.rounds(4, ["s4"])
     assert ("straggler" in job.judged()) == is_judged

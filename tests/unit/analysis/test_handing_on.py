@@ -72,8 +72,8 @@ class Exporter:
         self.fleet.remember()
         self._pages = Pages(Context(analysis=self.fleet, clock=clock))
 
-    def take(self, event):
-        self._pages.on_update(self.fleet.take(event))
+    def add(self, event):
+        self._pages.on_update(self.fleet.add(event))
 
     def page(self, **query):
         return decoded(Page, self._pages.answer(Request(path="/samples", query=query)).body)
@@ -86,14 +86,14 @@ class Job(Exporter):
         super().__init__(clock)
         slices = {"w4": "other"}  # of one that hangs, the others of its slice have no other finding
         targets = (Target(worker=name, address=f"{name}:9999", slice=slices.get(name, "s")) for name in NAMES)
-        self.take(Workers(targets=tuple(targets)))
+        self.add(Workers(targets=tuple(targets)))
         self._random = random.Random(1)
         self._uptime_s = 1000.0
 
     def sample_all(self, number):
         """One query of each: the others wait for w2, then for w1; w2 is profiled, w3 goes and returns, w4 stops."""
         for name in NAMES:
-            self.take(self._sample(name, number))
+            self.add(self._sample(name, number))
         self.fleet.tick(self.clock())
 
     def _sample(self, name, number):
@@ -134,13 +134,13 @@ class View:
         self.read(exporter.answer(self._remote._after, self._remote._changed))
 
     def read(self, page):
-        asyncio.run(self._remote._answered(page, self.clock(), self.fleet.take))
+        asyncio.run(self._remote._answered(page, self.clock(), self.fleet.add))
         self.fleet.tick(self.clock())
 
     def lose(self):
         """The exporter does not answer, twice."""
         for _ in range(2):
-            self._remote._failed(TroubleError("unavailable", "it is gone"), self.clock(), self.fleet.take)
+            self._remote._failed(TroubleError("unavailable", "it is gone"), self.clock(), self.fleet.add)
         self.fleet.tick(self.clock())
 
     def status(self):
@@ -296,11 +296,11 @@ def test_a_restart_is_one_change_whoever_saw_it(is_new):
     for number in range(6):
         if number == 0 or (is_new and number == 3):
             exporter = Exporter(there)
-            exporter.take(Workers(targets=(Target(worker="w", address="w:9999"),)))
+            exporter.add(Workers(targets=(Target(worker="w", address="w:9999"),)))
         started_unix_s = BEGIN + 55 if number >= 3 else BEGIN - 9
         process = Process(pid=1 + number // 3, user="u", command="train.py", started_unix_s=started_unix_s)
         at = {"time_unix_s": there(), "interval_s": INTERVAL_S, "address": "w:9999", "process": process}
-        exporter.take(sample("w", step_time_s=StepTimes(avg=0.1, min=0.1, max=0.1), **at))
+        exporter.add(sample("w", step_time_s=StepTimes(avg=0.1, min=0.1, max=0.1), **at))
         view.read(exporter.page(history=["1"]))
         there.passed_s += INTERVAL_S
     (restart,) = (change for change in view.status().changes if change.what == "restart")
@@ -378,7 +378,7 @@ def test_a_restart_is_told_once_whatever_the_clock_of_the_exporter_says(ahead_s)
     """Also of a job that answers long after its start, and if that clock is set later: its process stays the same."""
     there, here = Clock(ahead_s=ahead_s), Clock()
     exporter, view = Exporter(there), View(here)
-    exporter.take(Workers(targets=(Target(worker="w", address="w:9999"),)))
+    exporter.add(Workers(targets=(Target(worker="w", address="w:9999"),)))
     for number in range(20):
         again = number >= 10
         began = BEGIN + ahead_s + (60.0 if again else -900.0)
@@ -386,7 +386,7 @@ def test_a_restart_is_told_once_whatever_the_clock_of_the_exporter_says(ahead_s)
         at = {"time_unix_s": there(), "interval_s": 20.0, "address": "w:9999"}
         is_down = 2 < number < 10
         down = failed_sample("w", "unavailable", "connection refused", **at) if is_down else None
-        exporter.take(down or sample("w", **at, process=process))
+        exporter.add(down or sample("w", **at, process=process))
         exporter.fleet.tick(there())
         after, changed = view._remote._after, view._remote._changed
         asked = {"history": ["1"]} if after is None else {"after": [str(after)], "changed": [str(changed or 0)]}
@@ -444,11 +444,11 @@ def test_whatever_a_page_holds_a_fleet_can_take_it(damage, data):
         snapshot = read_snapshot(decoded(Page, json.dumps(page)), 0.0)
     fleet = Analysis()
     fleet.remember()
-    fleet.take(found("w"))
+    fleet.add(found("w"))
     if snapshot is not None:
-        fleet.take(snapshot)
+        fleet.add(snapshot)
     for second in range(0, 4000, 250):
-        fleet.take(sample("w", time_unix_s=BEGIN + second))
+        fleet.add(sample("w", time_unix_s=BEGIN + second))
     for point in fleet.status(BEGIN).workers["w"].history.series.points("mxu", 0, 2 * BEGIN):
         assert point.states <= frozenset(get_args(State))
     fleet.snapshot(BEGIN)

@@ -42,7 +42,7 @@ class Slice:
     def __init__(self, *workers, fleet=None, at=BEGIN_UNIX_S):
         self.workers, self.at = workers, at
         self.fleet = fleet or Analysis()
-        self.fleet.take(
+        self.fleet.add(
             Workers(
                 targets=tuple(Target(worker=w, address=f"{w}:1", slice="s", job_kind="training") for w in self.workers)
             )
@@ -53,7 +53,7 @@ class Slice:
         for _ in range(rounds):
             for number, worker in enumerate(self.workers):
                 made = (take, *others)[min(number, len(others))]
-                self.fleet.take(made(worker, time_unix_s=self.at, interval_s=INTERVAL_S))
+                self.fleet.add(made(worker, time_unix_s=self.at, interval_s=INTERVAL_S))
             self.at += INTERVAL_S
         return next((one for one in self.fleet.status(self.at - INTERVAL_S).findings if one.finding == "hang"), None)
 
@@ -269,9 +269,9 @@ def test_only_who_is_down_is_said_not_to_answer(gone):
     several = Slice("w0", "w1", "w2")
     several.go(6, ran)
     for _ in range(60):
-        several.fleet.take(silent("w0", time_unix_s=several.at, interval_s=INTERVAL_S))
+        several.fleet.add(silent("w0", time_unix_s=several.at, interval_s=INTERVAL_S))
         if gone is not None:
-            several.fleet.take(gone("w1", time_unix_s=several.at, interval_s=INTERVAL_S))
+            several.fleet.add(gone("w1", time_unix_s=several.at, interval_s=INTERVAL_S))
         several.at += INTERVAL_S
     status = several.fleet.status(several.at)
     assert status.workers["w2"].verdict.state == "stale"

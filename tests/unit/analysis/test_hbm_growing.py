@@ -20,14 +20,14 @@ def found(used_at, minutes):
     """Seconds when growth was said, each with the finding."""
     now_s = [BEGIN_S]
     analysis = Analysis(monotonic_s=lambda: now_s[0])
-    analysis.take(Workers(targets=(Target(worker="w0", address="w0:1"),)))
+    analysis.add(Workers(targets=(Target(worker="w0", address="w0:1"),)))
     for number in range(int(minutes * 60 / INTERVAL_S)):
         at_s = INTERVAL_S * number
         now_s[0] = BEGIN_S + at_s
         used = {"hbm_used_bytes": round(used_at(at_s) * TOTAL), "hbm_total_bytes": TOTAL}
         device = DeviceFigures(device="0", **used)
         given = {"time_unix_s": now_s[0], "interval_s": INTERVAL_S, "idle_ratio": 0.1, "devices": (device,), **used}
-        analysis.take(sample("w0", **given))
+        analysis.add(sample("w0", **given))
         yield from ((at_s, one) for one in analysis.status(now_s[0]).findings if one.finding == "hbm-growing")
 
 

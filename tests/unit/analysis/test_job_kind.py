@@ -212,12 +212,12 @@ def test_one_program_of_a_server_ends_no_kept_kind():
 def hang_after(minutes, **target):
     """The hang of a worker that has had nothing to do for some minutes, and its sample."""
     fleet, now = Analysis(), 1000.0
-    fleet.take(Workers(targets=(Target(worker="w0", address="w0:1", **target),)))
+    fleet.add(Workers(targets=(Target(worker="w0", address="w0:1", **target),)))
     update = None
     for number in range(4 + minutes * 2):
         now += 30.0
         silent = failed_sample(reason="empty-trace", time_unix_s=now, interval_s=30.0)
-        update = fleet.take(sample(time_unix_s=now, interval_s=30.0, **NAMELESS) if number < 4 else silent)
+        update = fleet.add(sample(time_unix_s=now, interval_s=30.0, **NAMELESS) if number < 4 else silent)
     status, kind = fleet.status(now + 1), update.sample.job_kind.kind
     if not status.findings:
         return {one.finding: one.reason for one in status.not_judged()}["hang"], kind
@@ -245,10 +245,10 @@ def test_a_hang_pages_for_a_job_that_trains_only(target, said):
 
 def test_the_kind_is_kept_over_a_restart_of_tpumon():
     fleet, targets = Analysis(), Workers(targets=(Target(worker="w0", address="w0:1"),))
-    fleet.take(targets)
-    fleet.take(sample(step_source="steps", step_time_s=NAMELESS["step_time_s"]))
+    fleet.add(targets)
+    fleet.add(sample(step_source="steps", step_time_s=NAMELESS["step_time_s"]))
     again = Analysis()
     again.resume(fleet.kept(1010.0), 1020.0)
-    again.take(targets)
-    known = again.take(failed_sample(reason="empty-trace", time_unix_s=1020.0)).sample.job_kind
+    again.add(targets)
+    known = again.add(failed_sample(reason="empty-trace", time_unix_s=1020.0)).sample.job_kind
     assert known == JobKind(kind="training", evidence=("step markers",), since_unix_s=1000.0)

@@ -14,7 +14,7 @@ from tpumon.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.findings.rules.input_bound import InputBound
 from tpumon.model import Evidence, ExporterSnapshot, Finding, Spread, StepTimes, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon.outputs.explained_text import ExplainedText
 from tpumon.outputs.metrics import collect
 from tpumon.outputs.text_blocks import TextOutput
@@ -86,8 +86,8 @@ def test_what_the_first_samples_show_may_have_begun_earlier():
 def test_a_worker_whose_connection_ends_amid_a_long_query_was_there_until_then(took_s, reason, since_s, or_earlier):
     """As of one whose trace of the host hung it, until it was killed."""
     fleet = Analysis()
-    fleet.take(workers("a"))
-    fleet.take(failed_sample("a", reason, time_unix_s=NOW, took_s=took_s))
+    fleet.add(workers("a"))
+    fleet.add(failed_sample("a", reason, time_unix_s=NOW, took_s=took_s))
     verdict = fleet.status(NOW + 31).workers["a"].verdict
     assert (verdict.since_unix_s, verdict.since_or_earlier) == (NOW + since_s, or_earlier)
 
@@ -142,9 +142,9 @@ def test_json_lines_have_findings_and_what_was_judged(tmp_path):
     """Each line those of its own time."""
     path = tmp_path / "out.jsonl"
     output = wired("jsonl", str(path))
-    output.take(workers("w0"))
+    output.add(workers("w0"))
     for number in range(3):
-        output.take(at("w0", number))
+        output.add(at("w0", number))
     output.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [[one["finding"] for one in line["findings"]] for line in lines] == [[], [], ["input-bound"]]
@@ -156,13 +156,13 @@ def test_json_lines_have_findings_and_what_was_judged(tmp_path):
 def test_the_metric_is_a_severity_0_or_absent(upstream):
     """Of what is shown; 0 what was judged and is not shown; no series where nothing can be judged, or is stale."""
     fleet = Analysis()
-    fleet.take(found("a", "b", "c"))
+    fleet.add(found("a", "b", "c"))
     one = judging("a", "b", "c")
     for number in range(3):
         for name in ("a", "b"):
             given = at(name, number, infeed_ratio=HIGH if name == "a" else None)
-            fleet.take(one.judged(given) if upstream else given)
-    fleet.take(failed_sample("c", time_unix_s=NOW))
+            fleet.add(one.judged(given) if upstream else given)
+    fleet.add(failed_sample("c", time_unix_s=NOW))
     families = collect(fleet.status(NOW + 20), pytest.fail, names={"tpumon_finding_severity"})
     series = dict(next(iter(families)).series)
     a, b = (dict(series[name]) for name in ("a", "b"))
@@ -176,9 +176,9 @@ def test_the_metric_is_a_severity_0_or_absent(upstream):
 def test_what_another_finding_explains_is_0():
     """Waiting for input explains idle time, so that it is not the host."""
     fleet = Analysis()
-    fleet.take(workers("a"))
+    fleet.add(workers("a"))
     for number in range(4):
-        fleet.take(at("a", number, idle_ratio=0.9))
+        fleet.add(at("a", number, idle_ratio=0.9))
     findings = fleet.status(NOW + 30).workers["a"].findings
     assert findings["input-bound"] is not None
     assert findings["host-bound"] is None
@@ -187,9 +187,9 @@ def test_what_another_finding_explains_is_0():
 def explained(*events, **options):
     stream = io.StringIO()
     text = TextOutput(stream, level=2, number_samples=False)
-    run = OutputOptions(thresholds=Thresholds(**options))
-    output = Wired(lambda context: ExplainedText(text, context), run=run)
-    output.take(*events)
+    settings_of_run = OutputSettings(thresholds=Thresholds(**options))
+    output = Wired(lambda context: ExplainedText(text, context), settings=settings_of_run)
+    output.add(*events)
     output.close()
     return [block.splitlines() for block in stream.getvalue().split("\n\n") if block.strip()]
 

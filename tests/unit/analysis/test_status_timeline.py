@@ -129,10 +129,10 @@ def test_what_comes_and_goes_is_told_once(marks, told):
 def test_a_compile_storm_is_told_when_it_begins_as_a_warning_and_when_it_ends():
     """However often its pauses fall into a sample."""
     scene, fleet = Scene("recompiling@30+120:every=8", "v5e-8", interval_s=2.0), Analysis()
-    fleet.take(scene.workers)
+    fleet.add(scene.workers)
     for number in range(110):
         for one in scene.round(number):
-            fleet.take(one)
+            fleet.add(one)
     changes = fleet.status(BEGIN_UNIX_S + 220).changes
     assert [(one.before, one.status) for one in changes] == [
         ("ok", "no-activity"), ("no-activity", "warning"), ("warning", "ok"),
@@ -163,18 +163,18 @@ def test_changes_are_bounded_and_one_worker_does_not_displace_the_others():
 def test_samples_between_two_looks_are_all_judged():
     """A capture that began and ended in the meantime is told, and samples that wait for input all count."""
     fleet = Analysis()
-    fleet.take(found(*"abcd"))
+    fleet.add(found(*"abcd"))
 
     def infeed(worker, at, ratio):
         return sample(worker, time_unix_s=at, infeed_ratio=Spread(avg=ratio, min=ratio, max=ratio))
 
     for worker in "abcd":
-        fleet.take(infeed(worker, NOW, 0.01))
+        fleet.add(infeed(worker, NOW, 0.01))
     fleet.status(NOW)
-    fleet.take(failed_sample("a", "busy", time_unix_s=NOW + 10))
-    fleet.take(infeed("a", NOW + 20, 0.01))
+    fleet.add(failed_sample("a", "busy", time_unix_s=NOW + 10))
+    fleet.add(infeed("a", NOW + 20, 0.01))
     for i in range(1, 4):
-        fleet.take(infeed("d", NOW + 5 * i, 0.3))
+        fleet.add(infeed("d", NOW + 5 * i, 0.3))
     status = fleet.status(NOW + 21)
     a, d = (status.workers[worker].verdict for worker in "ad")
     changes = [one for one in status.changes if one.worker == "a"]
@@ -186,13 +186,13 @@ def test_samples_between_two_looks_are_all_judged():
 def test_a_worker_that_falls_silent_is_told_once():
     """Nobody's sample tells: the time does."""
     fleet = Analysis()
-    fleet.take(found("a"))
-    fleet.take(sample("a", time_unix_s=NOW))
+    fleet.add(found("a"))
+    fleet.add(sample("a", time_unix_s=NOW))
     for age_s in (1, 20, 30, 40, 50):
         verdict = fleet.status(NOW + age_s).workers["a"].verdict
     assert (verdict.status, verdict.since_unix_s) == ("stale", NOW)
     assert [one.title for one in fleet.status(NOW + 50).changes] == ["stale"]
-    fleet.take(sample("a", time_unix_s=NOW + 25, took_s=30.0))
+    fleet.add(sample("a", time_unix_s=NOW + 25, took_s=30.0))
     times = [one.time_unix_s for one in fleet.status(NOW + 51).changes]
     assert times == sorted(times), "a query that began before is answered after"
 
@@ -205,13 +205,13 @@ def test_a_sample_that_comes_too_late_is_no_change():
         (60, sample, [("ok", "stale", NOW), ("stale", "ok", NOW + 60)]),
     ):
         fleet = Analysis()
-        fleet.take(found("a"))
+        fleet.add(found("a"))
         for at_s in (0, *range(-30, 1, 10)):
-            fleet.take(sample("a", time_unix_s=NOW + at_s))
+            fleet.add(sample("a", time_unix_s=NOW + at_s))
         for at_s in range(1, late_s):
             fleet.tick(NOW + at_s)
         assert fleet.status(NOW + late_s).workers["a"].verdict.status == "stale"
-        fleet.take(after("a", time_unix_s=NOW + late_s))
+        fleet.add(after("a", time_unix_s=NOW + late_s))
         changes = fleet.status(NOW + late_s).changes
         assert [(one.before, one.status, one.time_unix_s) for one in changes] == told
 
@@ -220,9 +220,9 @@ def test_a_restart_is_dated_by_the_start_of_the_process():
     """Not by the sample that shows it; never before what was seen of the worker before."""
     for started_s, dated_s in ((12.0, 12.0), (3.0, 3.0), (1e9, 60.0)):
         fleet = Analysis()
-        fleet.take(found("a"))
-        fleet.take(sample("a", time_unix_s=NOW, process=Process(pid=1, started_unix_s=NOW - 100)))
-        fleet.take(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
+        fleet.add(found("a"))
+        fleet.add(sample("a", time_unix_s=NOW, process=Process(pid=1, started_unix_s=NOW - 100)))
+        fleet.add(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
         assert [(one.what, one.time_unix_s) for one in fleet.status(NOW + 61).changes] == [("restart", NOW + dated_s)]
 
 
@@ -239,22 +239,22 @@ def test_a_restart_is_dated_by_the_start_of_the_process():
 def test_a_restart_before_the_first_sample_is_told(sampled, told):
     """By the process with which the worker was found."""
     fleet = Analysis()
-    fleet.take(Workers(targets=(Target(worker="a", address="a:1", process=Process(pid=1, started_unix_s=NOW - 100)),)))
-    fleet.take(Workers(targets=(Target(worker="a", address="a:1", process=sampled),)))
-    fleet.take(failed_sample("a", message="connection refused; nothing listens", time_unix_s=NOW + 10))
-    fleet.take(sample("a", time_unix_s=NOW + 60, process=sampled))
-    fleet.take(sample("a", time_unix_s=NOW + 90, process=sampled))
+    fleet.add(Workers(targets=(Target(worker="a", address="a:1", process=Process(pid=1, started_unix_s=NOW - 100)),)))
+    fleet.add(Workers(targets=(Target(worker="a", address="a:1", process=sampled),)))
+    fleet.add(failed_sample("a", message="connection refused; nothing listens", time_unix_s=NOW + 10))
+    fleet.add(sample("a", time_unix_s=NOW + 60, process=sampled))
+    fleet.add(sample("a", time_unix_s=NOW + 90, process=sampled))
     assert [one.time_unix_s for one in fleet.status(NOW + 91).changes if one.what == "restart"] == told
 
 
 def test_a_restart_before_the_first_sample_is_told_of_a_recording():
     """Which does not say with which process a worker was found; a sample that was not answered may."""
     fleet = Analysis()
-    fleet.take(found("a"))
+    fleet.add(found("a"))
     for at_s, pid, taken in ((10, 1, failed_sample), (20, 2, failed_sample), (60, 2, sample)):
         given = {"reason": "paused"} if taken is failed_sample else {}
         process = Process(pid=pid, started_unix_s=NOW - 100 + 110 * (pid - 1))
-        fleet.take(taken("a", time_unix_s=NOW + at_s, process=process, **given))
+        fleet.add(taken("a", time_unix_s=NOW + at_s, process=process, **given))
     assert [one.time_unix_s for one in fleet.status(NOW + 61).changes if one.what == "restart"] == [NOW + 10]
 
 
@@ -262,33 +262,33 @@ def test_a_restart_before_the_first_sample_is_told_of_a_recording():
 def test_a_restart_is_never_dated_before_the_job_that_it_ended(started_s):
     """A process that has run for long takes the port of another one, or starts its runtime again."""
     fleet = Analysis()
-    fleet.take(found("a"))
-    fleet.take(sample("a", time_unix_s=NOW, process=Process(pid=1, started_unix_s=NOW - 100)))
-    fleet.take(failed_sample("a", message="connection refused; nothing listens", time_unix_s=NOW + 30))
-    fleet.take(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
+    fleet.add(found("a"))
+    fleet.add(sample("a", time_unix_s=NOW, process=Process(pid=1, started_unix_s=NOW - 100)))
+    fleet.add(failed_sample("a", message="connection refused; nothing listens", time_unix_s=NOW + 30))
+    fleet.add(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
     same = {"process": Process(pid=2, started_unix_s=NOW + started_s)}
-    fleet.take(sample("a", time_unix_s=NOW + 90, runtime={"uptime_s": 1000.0}, **same))
-    fleet.take(sample("a", time_unix_s=NOW + 120, runtime={"uptime_s": 20.0}, **same))
+    fleet.add(sample("a", time_unix_s=NOW + 90, runtime={"uptime_s": 1000.0}, **same))
+    fleet.add(sample("a", time_unix_s=NOW + 120, runtime={"uptime_s": 20.0}, **same))
     restarts = [one.time_unix_s for one in fleet.status(NOW + 121).changes if one.what == "restart"]
     assert restarts == [NOW + 60, NOW + 100]
 
 
 def test_a_restart_between_two_runs_of_tpumon_is_dated_after_the_last_activity():
     fleet = Analysis()
-    fleet.take(found("a"))
-    fleet.take(sample("a", time_unix_s=NOW, process=Process(pid=1)))
+    fleet.add(found("a"))
+    fleet.add(sample("a", time_unix_s=NOW, process=Process(pid=1)))
     for started_s, dated_s in ((20.0, 20.0), (-50.0, 60.0)):
         again = Analysis()
         again.resume(fleet.kept(NOW + 10), NOW + 50)
-        again.take(found("a"))
-        again.take(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
+        again.add(found("a"))
+        again.add(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
         assert [(one.what, one.time_unix_s) for one in again.status(NOW + 61).changes] == [("restart", NOW + dated_s)]
 
 
 def test_what_does_not_come_back_is_forgotten_after_a_day():
     fleet = Analysis()
-    fleet.take(found("a"))
-    fleet.take(sample("a", time_unix_s=NOW))
+    fleet.add(found("a"))
+    fleet.add(sample("a", time_unix_s=NOW))
     again = Analysis()
     again.resume(fleet.kept(NOW), NOW + 10)
     assert [len(again.kept(NOW + hours * 3600).workers) for hours in (1, 23, 25)] == [1, 1, 0]
@@ -312,12 +312,12 @@ def test_a_long_gap_of_a_recording_is_told(interval_s):
 def test_what_came_of_a_short_gap_is_told_as_if_there_was_none():
     good, bad = ({"devices": [{"device": "0", "hbm_used_bytes": used, "hbm_total_bytes": 100}]} for used in (9, 99))
     fleet = Analysis()
-    fleet.take(found("a"))
-    fleet.take(sample("a", time_unix_s=NOW, **good))
+    fleet.add(found("a"))
+    fleet.add(sample("a", time_unix_s=NOW, **good))
     for at_s in range(1, 30):
         fleet.tick(NOW + at_s)
     for at_s in (30, 40, 50, 60):
-        fleet.take(sample("a", time_unix_s=NOW + at_s, **bad))
+        fleet.add(sample("a", time_unix_s=NOW + at_s, **bad))
     told = [(one.what, one.before, one.status) for one in fleet.status(NOW + 61).changes]
     assert told == [("severity", "ok", "critical")]
 
@@ -349,8 +349,8 @@ def hung(**runtime):
 def test_a_worker_on_which_nothing_runs(one, mark):
     """It answers, so it is not down; and it does not look well."""
     fleet = Analysis()
-    fleet.take(found("w0"))
-    fleet.take(one)
+    fleet.add(found("w0"))
+    fleet.add(one)
     assert fleet.status(one.time_unix_s + 1).workers["w0"].verdict.status == mark
     stale = fleet.status(one.time_unix_s + 100).workers["w0"].verdict.status
     assert stale == ("busy" if mark == "busy" else "stale"), "what is old is stale"

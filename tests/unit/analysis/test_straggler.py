@@ -28,13 +28,13 @@ def judged(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0
     of = {name: f"s{place * slices // workers}" for place, name in enumerate(names)}
     given = {"job": "j", "job_kind": "training", "slice_workers": workers // slices, "job_slices": slices}
     targets = (Target(worker=name, address=f"{name}:1", slice=of[name], **given) for name in names)
-    analysis.take(Workers(targets=tuple(targets)))
+    analysis.add(Workers(targets=tuple(targets)))
     for number in range(rounds):
         for place, name in enumerate(names):
             now_s[0] = BEGIN_S + INTERVAL_S * (number + place / workers)
             usual_s = 0.1 * length_of(place, number)
             work_s, step_s = usual_s * work_of(place, number, draw) * draw.gauss(1, 0.002), usual_s * BUSY * 1.05
-            analysis.take(
+            analysis.add(
                 sample(
                     name, step_time_s=StepTimes(avg=step_s, min=step_s, max=step_s), step_work_s=work_s,
                     idle_ratio=1 - work_s / step_s, time_unix_s=now_s[0], interval_s=INTERVAL_S, job="j",

@@ -33,9 +33,9 @@ def judged(*samples, names="ab", independent=False, job_kind=None):
     fleet = Analysis()
     fleet.remember()
     one = Target(worker="", address="", job="j", slice="s", independent=independent, job_kind=job_kind)
-    fleet.take(Workers(targets=tuple(replace(one, worker=name, address=f"{name}:1") for name in names)))
+    fleet.add(Workers(targets=tuple(replace(one, worker=name, address=f"{name}:1") for name in names)))
     for each in samples:
-        fleet.take(each)
+        fleet.add(each)
     last = max(samples, key=lambda each: each.time_unix_s)
     return fleet.status(last.time_unix_s + 1)
 
@@ -250,20 +250,20 @@ def test_severities_of_states():
     busy = judged(*both(3, infeed_ratio=HIGH), failed_sample("a", "busy", time_unix_s=NOW + 30, interval_s=10.0))
     assert (busy.workers["a"].verdict.state, busy.workers["a"].verdict.severity) == ("busy", "critical")
     fleet = Analysis()
-    fleet.take(Workers(targets=(Target(worker="a", address="a:1"),)))
-    fleet.take(at("a", 0))
+    fleet.add(Workers(targets=(Target(worker="a", address="a:1"),)))
+    fleet.add(at("a", 0))
     assert fleet.status(NOW + 1000).workers["a"].verdict.severity == "unknown"
 
 
 def test_a_worker_that_answers_again_is_not_stale_to_the_judge():
     """A look for stale workers just before its sample must not make it one that the others wait for."""
     fleet = Analysis()
-    fleet.take(Workers(targets=(Target(worker="a", address="a:1"),)))
+    fleet.add(Workers(targets=(Target(worker="a", address="a:1"),)))
     for number in range(3):
-        fleet.take(at("a", number))
+        fleet.add(at("a", number))
     for number in range(10, 14):
         fleet.tick(NOW + 10 * number - 0.2)
-        fleet.take(failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number - 0.1, interval_s=1.0))
+        fleet.add(failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number - 0.1, interval_s=1.0))
     (finding,) = (one for one in fleet.status(NOW + 130).findings if one.finding == "hang")
     assert "do not answer" not in finding.sentence
 

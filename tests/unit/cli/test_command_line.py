@@ -144,7 +144,7 @@ def test_a_typed_name_for_the_web_config_wins_over_the_variable(monkeypatch):
     monkeypatch.setenv("TPUMON_WEB_CONFIG", "variable.yml")
 
     def chosen(*arguments):
-        return settings("serve", "--simulate", "v5e-8", *arguments).output_options.web_config
+        return settings("serve", "--simulate", "v5e-8", *arguments).output_settings.web_config
 
     assert chosen() == "variable.yml"
     assert chosen("--web.config.file", "typed.yml") == "typed.yml"
@@ -183,7 +183,7 @@ def test_serve_hands_thresholds_to_its_outputs():
         Export(name="prometheus", where="127.0.0.1:10466", given="listen"),
         Export(name="fleet-summary", where="f.jsonl"),
     ]  # fmt: skip
-    thresholds = feed.output_options.thresholds
+    thresholds = feed.output_settings.thresholds
     assert (thresholds.hbm_warn_ratio, thresholds.hbm_critical_ratio) == (0.5, 0.6)
     assert (thresholds.idle_below_ratio, thresholds.sustained) == (0.3, 2)
     assert thresholds.infeed_critical_ratio == 0.20
@@ -191,7 +191,7 @@ def test_serve_hands_thresholds_to_its_outputs():
 
 def test_every_threshold_can_be_given():
     given = "--infeed-limits=0.3,0.4 --hbm-limits=0.3,0.4 --step-limits=3,4 --idle-limit=0.3 --sustained=5"
-    thresholds = settings("serve", "--simulate=v5e-8", *given.split()).output_options.thresholds
+    thresholds = settings("serve", "--simulate=v5e-8", *given.split()).output_settings.thresholds
     usual = asdict(Thresholds())
     assert [name for name, value in asdict(thresholds).items() if value == usual[name]] == []
 
@@ -199,7 +199,7 @@ def test_every_threshold_can_be_given():
 def test_what_is_exposed_of_workers_of_exporters():
     """Findings unless all is asked for, which makes sense with exporters only."""
     feeds = [settings("serve", "--from", "h:1", *more) for more in ([], ["--expose", "all"])]
-    assert [feed.output_options.expose for feed in feeds] == ["findings", "all"]
+    assert [feed.output_settings.expose for feed in feeds] == ["findings", "all"]
     with pytest.raises(UsageError, match="--expose requires --from: of workers that this process samples itself"):
         settings("serve", "--expose", "all")
     with pytest.raises(UsageError, match="--expose most: choose one of findings, all"):
@@ -211,9 +211,9 @@ def test_what_is_exposed_of_workers_of_exporters():
 def test_the_live_view_and_the_outputs_judge_alike():
     """One set of thresholds for the display and every output."""
     monitor = settings("--simulate", "v5e-8", "--step-limits", "1.5,2", "--level", "1")
-    assert monitor.display.thresholds == monitor.feed.output_options.thresholds
+    assert monitor.display.thresholds == monitor.feed.output_settings.thresholds
     assert monitor.display.thresholds.step_warn_ratio == 1.5
-    assert monitor.display.level == monitor.feed.output_options.level == monitor.feed.origin.query.level == 1
+    assert monitor.display.level == monitor.feed.output_settings.level == monitor.feed.source.query.level == 1
 
 
 def test_limits_may_be_percentages():
@@ -226,7 +226,7 @@ def test_limits_may_be_percentages():
 
 def test_a_simulated_tpu_is_asked_every_second():
     """Defaults depend on where samples come from."""
-    simulated, real = settings("--simulate", "v5e-8").feed.origin, settings("--service-addr", "h:1").feed.origin
+    simulated, real = settings("--simulate", "v5e-8").feed.source, settings("--service-addr", "h:1").feed.source
     assert isinstance(simulated, SamplingSource)
     assert (simulated.pace.interval_s, simulated.pace.max_duty_ratio) == (1.0, 1.0)
     assert (real.pace.interval_s, real.pace.max_duty_ratio) == (None, 0.01)
@@ -235,14 +235,14 @@ def test_a_simulated_tpu_is_asked_every_second():
 def test_the_old_spelling_of_the_level_brings_text_and_a_hundred_queries():
     """Whoever types --monitoring_level reads the old blocks."""
     old = settings("--monitoring_level=2", "--service_addr=h:1")
-    assert (old.output, old.number_samples, old.feed.origin.pace.num_queries) == ("text", True, 100)
+    assert (old.output, old.number_samples, old.feed.source.pace.num_queries) == ("text", True, 100)
     new = settings("--level", "2", "--service-addr", "h:1")
-    assert (new.output, new.number_samples, new.feed.origin.pace.num_queries) == ("auto", False, 0)
+    assert (new.output, new.number_samples, new.feed.source.pace.num_queries) == ("auto", False, 0)
 
 
 def test_an_old_command_line_with_a_zone_of_no_tpu_goes_on(said):
     """And says that the zone is for nothing."""
-    assert settings("--service_addr=h:1", "--tpu_zone=z", "--gcp_project=p").feed.origin.selection.addresses == ("h:1",)
+    assert settings("--service_addr=h:1", "--tpu_zone=z", "--gcp_project=p").feed.source.selection.addresses == ("h:1",)
     assert said == ["ignoring --zone and --project: there is no --tpu NAME"]
 
 
@@ -252,12 +252,12 @@ def test_once_samples_at_its_own_pace(monkeypatch):
     monkeypatch.setenv("TPUMON_NUM_QUERIES", "100")
     here = ("once", "--service-addr", "h:1")
     chosen = settings(*here)
-    assert (chosen.needs.samples, chosen.feed.origin.pace.interval_s) == (3, 1.0)
-    assert (chosen.feed.origin.pace.num_queries, chosen.feed.origin.pace.max_duty_ratio) == (0, 0.01)
+    assert (chosen.needs.samples, chosen.feed.source.pace.interval_s) == (3, 1.0)
+    assert (chosen.feed.source.pace.num_queries, chosen.feed.source.pace.max_duty_ratio) == (0, 0.01)
     typed = settings(*here, "--num-queries", "1", "--interval", "5", "--sustained", "4")
-    assert (typed.needs.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
-    assert not settings("serve", "--from", "h:1").origin.keeps_apart  # Prometheus gets the names of the hosts
-    assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1", keeps_apart=True)
+    assert (typed.needs.samples, typed.feed.source.pace.interval_s) == (1, 5.0)
+    assert not settings("serve", "--from", "h:1").source.keeps_apart  # Prometheus gets the names of the hosts
+    assert settings("once", "--from", "h:1").feed.source == ExportersSource("http://h:1", keeps_apart=True)
 
 
 @pytest.mark.parametrize("command", ["once", "why"])
@@ -276,7 +276,7 @@ def test_kept_state_of_a_check_is_where_any_option_says(command, monkeypatch, tm
 
 def test_how_a_server_is_asked_belongs_to_from(tmp_path):
     """Typed without --from, or with a recording, it is a mistake."""
-    assert settings("once", "--from", "h:1", "--from-auth", "f").feed.origin == ExportersSource(
+    assert settings("once", "--from", "h:1", "--from-auth", "f").feed.source == ExportersSource(
         "http://h:1", "f", keeps_apart=True
     )
     for command in ([], ["once"], ["why"], ["events"], ["mcp"]):
@@ -290,19 +290,19 @@ def test_how_a_server_is_asked_belongs_to_from(tmp_path):
 def test_job_and_slice_go_to_exporters_workers_of_unknown_ones(command):
     """What an exporter knows of its workers stands."""
     chosen = settings(*command, "--from", "h:1", "--job", "j", "--slice", "s")
-    origin = (chosen if isinstance(chosen, FeedSettings) else chosen.feed).origin
-    assert replace(origin, keeps_apart=False) == ExportersSource("http://h:1", job="j", slice="s")
+    source = (chosen if isinstance(chosen, FeedSettings) else chosen.feed).source
+    assert replace(source, keeps_apart=False) == ExportersSource("http://h:1", job="j", slice="s")
 
 
 def test_from_takes_no_samples_itself():
     """The exporter's URL is where events come from."""
-    assert settings("--from", "http://h:1").feed.origin == ExportersSource("http://h:1", keeps_apart=True)
+    assert settings("--from", "http://h:1").feed.source == ExportersSource("http://h:1", keeps_apart=True)
 
 
 def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monkeypatch):
     """Typed with --from it is a mistake; a host's environment or file has it for the tpumon that samples there."""
     monkeypatch.setenv("TPUMON_JOB_KIND", "training")
-    assert settings("once", "--from", "h:1").feed.origin == ExportersSource("http://h:1", keeps_apart=True)
+    assert settings("once", "--from", "h:1").feed.source == ExportersSource("http://h:1", keeps_apart=True)
     with pytest.raises(UsageError, match="decided where samples are taken"):
         settings("once", "--from", "h:1", "--job-kind", "training")
     with pytest.raises(UsageError, match="read where samples are taken"):
@@ -441,7 +441,7 @@ def test_no_option_that_takes_text_takes_an_empty_one(command, name):
 def test_an_empty_variable_counts_as_not_set(monkeypatch):
     for _, name in EVERY_OPTION:
         monkeypatch.setenv(f"TPUMON_{name[2:].upper().replace('-', '_')}", "")
-    assert settings().feed.origin.selection == Selection()
+    assert settings().feed.source.selection == Selection()
 
 
 @pytest.mark.parametrize(

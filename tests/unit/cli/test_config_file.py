@@ -36,7 +36,7 @@ def settings(*arguments):
 
 
 def pace(*arguments):
-    return settings("--service-addr", "h:1", *arguments).feed.origin.pace
+    return settings("--service-addr", "h:1", *arguments).feed.source.pace
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(config, monkeypatch):
@@ -54,12 +54,12 @@ def test_how_often_a_monitor_samples_is_not_for_a_judgement(config, monkeypatch)
     monkeypatch.setenv("TPUMON_INTERVAL", "40")
     config("interval = 30\nnum-queries = 50\n")
     usual = settings("once", "--service-addr", "h:1")
-    assert (usual.feed.origin.pace.interval_s, usual.needs.all_of_them) == (1.0, False)
+    assert (usual.feed.source.pace.interval_s, usual.needs.all_of_them) == (1.0, False)
     monkeypatch.delenv("TPUMON_INTERVAL")
     config("interval = 30\n[once]\ninterval = 5\nnum-queries = 12\n")
     own = settings("once", "--service-addr", "h:1")
-    assert (own.feed.origin.pace.interval_s, own.needs.samples, own.needs.all_of_them) == (5.0, 12, True)
-    assert settings("why", "--service-addr", "h:1").feed.origin.pace.interval_s == 1.0
+    assert (own.feed.source.pace.interval_s, own.needs.samples, own.needs.all_of_them) == (5.0, 12, True)
+    assert settings("why", "--service-addr", "h:1").feed.source.pace.interval_s == 1.0
 
 
 def test_a_table_counts_for_its_command_alone(config):
@@ -67,26 +67,26 @@ def test_a_table_counts_for_its_command_alone(config):
     config('service-addr = ["a:1", "b:2-3"]\ngpu = true\n[serve]\nlisten = ":1"\nsustained = 5\n')
     served = settings("serve")
     assert served.exports[0].where == ":1"
-    assert served.output_options.thresholds.sustained == 5
-    assert served.origin.selection.addresses == ("a:1", "b:2", "b:3")
+    assert served.output_settings.thresholds.sustained == 5
+    assert served.source.selection.addresses == ("a:1", "b:2", "b:3")
     watched = settings()
     assert (watched.feed.exports, watched.display.thresholds.sustained) == ([], 3)
-    assert watched.feed.origin.sources.gpu
+    assert watched.feed.source.sources.gpu
 
 
 def test_an_empty_table_of_a_command_that_does_not_read_the_file_does_no_harm(config):
     config("interval = 30\n[run]\n[pause]\n")
-    assert settings("--service-addr", "h:1").feed.origin.pace.interval_s == 30
+    assert settings("--service-addr", "h:1").feed.source.pace.interval_s == 30
 
 
 def test_an_option_may_have_the_name_of_a_command(config):
     """`simulate = ` is the option, `[simulate]` the command."""
     config('simulate = "v5e-8"\n')
-    assert settings().feed.origin.selection.simulate.topology == "v5e-8"
+    assert settings().feed.source.selection.simulate.topology == "v5e-8"
     assert settings("simulate", "v2-8").seed == 0
     config("[simulate]\nseed = 7\n")
     assert settings("simulate", "v2-8").seed == 7
-    assert settings("--service-addr", "h:1").feed.origin.selection.simulate is None
+    assert settings("--service-addr", "h:1").feed.source.selection.simulate is None
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_a_file_that_cannot_be_read_is_an_error_if_it_was_asked_for(config, tmp_
             with pytest.raises(UsageError, match=r"not UTF-8; save it as UTF-8$"):
                 settings()
     monkeypatch.setenv("TPUMON_CONFIG", "")
-    assert settings("--service-addr", "h:1").feed.origin.pace.interval_s is None
+    assert settings("--service-addr", "h:1").feed.source.pace.interval_s is None
 
 
 def test_a_file_may_begin_with_a_mark_of_its_encoding(config):
@@ -422,17 +422,17 @@ def test_options_that_contradict_each_other_do_so_wherever_they_stand(by, pair, 
 def test_what_is_given_more_strongly_hides_what_it_contradicts(config, monkeypatch):
     """The command line wins over a variable, that over the command's table, and that over the rest of the file."""
     config('service-addr = "h:1"\njob-kind = "training"\n[once]\nfrom = "h:9"\n[why]\nsimulate = "v2-8"\n')
-    assert settings("once").feed.origin.url == "http://h:9"
-    assert settings("why").feed.origin.selection.simulate.topology == "v2-8"
-    assert settings("why", "--from", "h:8").feed.origin.url == "http://h:8"
+    assert settings("once").feed.source.url == "http://h:9"
+    assert settings("why").feed.source.selection.simulate.topology == "v2-8"
+    assert settings("why", "--from", "h:8").feed.source.url == "http://h:8"
     monkeypatch.setenv("TPUMON_SIMULATE", "v5e-8")
-    assert settings("why").feed.origin.selection.simulate.topology == "v5e-8"
+    assert settings("why").feed.source.selection.simulate.topology == "v5e-8"
     with pytest.raises(UsageError, match=r"^--from shows .* --simulate$"):
         settings("once")
     monkeypatch.setenv("TPUMON_SERVICE_ADDR", "h:2")
     with pytest.raises(UsageError, match=r"^--simulate cannot be combined with --service-addr"):
         settings("why")
-    assert settings("why", "--simulate", "v2-8").feed.origin.selection.simulate.topology == "v2-8"
+    assert settings("why", "--simulate", "v2-8").feed.source.selection.simulate.topology == "v2-8"
 
 
 WAYS = {"service-addr": "a:1", "workers-list": "a:1", "tpu": "mine", "targets": "t.json"}
@@ -448,7 +448,7 @@ def test_workers_are_those_that_are_named_most_strongly(by, named, hidden, confi
     if by == "variable":
         monkeypatch.setenv(f"TPUMON_{named.upper().replace('-', '_')}", WAYS[named])
     typed = [f"--{named}", WAYS[named]] if by == "command line" else []
-    chosen = settings("once", *typed).feed.origin.selection
+    chosen = settings("once", *typed).feed.source.selection
     assert (chosen.addresses, chosen.tpus, chosen.targets_file) == (
         ("a:1",) if named in {"service-addr", "workers-list"} else (),
         ("mine",) if named == "tpu" else (),
@@ -468,7 +468,7 @@ def test_ways_of_naming_workers_that_are_given_alike_are_refused_by_name(config,
         assert command_of(["config"])() == 0
         assert f"; refused beside {other}\n" in capsys.readouterr().out
     config('service-addr = "a:1"\ntpu = "mine"\nworkers-list = "b:2"\n')
-    assert settings("once").feed.origin.selection.addresses == ("a:1",)
+    assert settings("once").feed.source.selection.addresses == ("a:1",)
     assert command_of(["config"])() == 0
     assert list(tomllib.loads(capsys.readouterr().out)) == ["service-addr", "workers-list"]
 
@@ -493,7 +493,7 @@ def test_config_says_what_is_refused_or_not_used_beside_another(pair, config, mo
 
 def test_a_mere_zone_or_a_switch_that_is_off_contradicts_nothing(config):
     config('explain = false\nfilter = "w0"\nzone = "us-b"\nproject = "p"\nsimulate = "v5e-8"\n')
-    assert settings("once").feed.origin.selection.simulate.topology == "v5e-8"
+    assert settings("once").feed.source.selection.simulate.topology == "v5e-8"
     assert settings().display.filter == "w0"
 
 
@@ -720,7 +720,7 @@ def test_a_wrong_variable_is_named_unless_it_was_typed_over(name, text, message,
     assert str(caught.value).startswith(message)
     assert settings("pause", "1m")
     if name == "SERVICE_ADDR":
-        assert settings("once", "--service_addr=h:1").feed.origin.selection.addresses == ("h:1",)
+        assert settings("once", "--service_addr=h:1").feed.source.selection.addresses == ("h:1",)
 
 
 def test_a_variable_to_listen_on_is_named(monkeypatch, said):

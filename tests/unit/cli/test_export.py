@@ -19,8 +19,8 @@ START = 1_700_000_000.5
 @pytest.fixture
 def tape(tmp_path):
     recorder = Wired(lambda _context: Recorder(str(tmp_path / "rec"), clock=lambda: START))
-    recorder.take(sample("a", time_unix_s=START, idle_ratio=0.0, cores=8, simulated=True))
-    recorder.take(failed_sample("b", "busy", time_unix_s=START + 1))
+    recorder.add(sample("a", time_unix_s=START, idle_ratio=0.0, cores=8, simulated=True))
+    recorder.add(failed_sample("b", "busy", time_unix_s=START + 1))
     recorder.close()
     return str(tmp_path / "rec")
 

@@ -69,7 +69,7 @@ def ticker(monkeypatch):
     monkeypatch.setattr(monitor, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
     monkeypatch.setattr(Ticker, "opened", [])
     return monitor.MonitorSettings(
-        feed=FeedSettings(origin=ExportersSource("http://h:1")),
+        feed=FeedSettings(source=ExportersSource("http://h:1")),
         display=DisplaySettings(),
         output=Export(name="ticker", where="-"),
     )

@@ -62,9 +62,9 @@ def failed(worker, reason="unavailable", message=None, **given):
 def run(monkeypatch, capsys):
     """Runs the command on events that are made as it asks for them; returns status, stdout and how many it took."""
 
-    def run(events, *, samples=3, output="text", workers=NAMES, origin=EXPORTER, about=None, command=once, **more):
+    def run(events, *, samples=3, output="text", workers=NAMES, source=EXPORTER, about=None, command=once, **more):
         taken = []
-        independent = origin is LOCAL
+        independent = source is LOCAL
         targets = tuple(
             Target(worker=worker, address=f"{worker}:1", independent=independent, **about or {}) for worker in workers
         )
@@ -77,7 +77,7 @@ def run(monkeypatch, capsys):
 
         monkeypatch.setattr(enough_samples, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
         monkeypatch.setattr(enough_samples, "_AGAIN_S", 0.0)
-        status = command.run(feed=FeedSettings(origin=origin), needs=Needs(samples=samples, **more), output=output)
+        status = command.run(feed=FeedSettings(source=source), needs=Needs(samples=samples, **more), output=output)
         return status, capsys.readouterr().out, len(taken)
 
     return run
@@ -125,7 +125,7 @@ def test_a_job_that_compiles_is_asked_again_and_is_not_ok(run, monkeypatch, comm
     monkeypatch.setattr("sys.argv", ["x", "once"])
     on_cpu = {"mxu_utilization_ratio": None, "step_work_s": None, "device_type": "CPU", "interval_s": 1.0}
     compiles = on_cpu | {"step_time_s": None, "compile_ratio": 0.9, "absent": {"step_time_s": "no step: none"}}
-    _, printed, taken = run([lambda: answered("w0", **compiles)] * 20, workers=["w0"], origin=LOCAL, command=command)
+    _, printed, taken = run([lambda: answered("w0", **compiles)] * 20, workers=["w0"], source=LOCAL, command=command)
     first = printed.splitlines()[0]
     assert taken == 9
     says = "compiling in 9 of 9 samples: the job begins, or it compiles again and again. "
@@ -134,7 +134,7 @@ def test_a_job_that_compiles_is_asked_again_and_is_not_ok(run, monkeypatch, comm
     assert command is why or printed.splitlines()[3].split()[:3] == ["?", "w0", "unknown"]
     steps = [lambda: answered("w0", **on_cpu, compile_ratio=0.0)] * 3
     events = [lambda: answered("w0", **compiles), *steps]
-    _, printed, taken = run(events, workers=["w0"], origin=LOCAL, command=command)
+    _, printed, taken = run(events, workers=["w0"], source=LOCAL, command=command)
     assert taken == 3
     assert printed.splitlines()[0].startswith("ok: ")
 
@@ -184,7 +184,7 @@ def test_why_takes_what_comes_soon_and_says_how_to_look_longer(
     run, monkeypatch, interval_s, more_s, taken, few, longer
 ):
     monkeypatch.setattr("sys.argv", ["x", "why", "--from", "http://me:secret@h:1", "--timeout", "3m"])
-    given = {"workers": ["w0"], "origin": LOCAL, "more_s": more_s, "command": why}
+    given = {"workers": ["w0"], "source": LOCAL, "more_s": more_s, "command": why}
     _, printed, count = run(compiled(interval_s, 60), **given)
     assert count == taken
     first = printed.splitlines()[0]
@@ -201,28 +201,28 @@ def test_what_no_number_of_samples_tells_is_not_promised(run, monkeypatch):
     """As recompiling, where nothing shows programs."""
     monkeypatch.setattr("sys.argv", ["x", "why"])
     events = [lambda: answered("w0", idle_ratio=0.05, interval_s=1.0)] * 60
-    first = run(events, workers=["w0"], origin=LOCAL, more_s=30.0, command=why)[1].splitlines()[0]
+    first = run(events, workers=["w0"], source=LOCAL, more_s=30.0, command=why)[1].splitlines()[0]
     assert "What comes and goes takes a longer look: " in first
 
 
 def test_a_straggler_that_more_samples_would_tell_has_the_command_that_takes_them(run, monkeypatch):
     monkeypatch.setattr("sys.argv", ["x", "once"])
     monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("at most {takes}", takes=16))
-    first = run([*rounds(9)], origin=LOCAL)[1].splitlines()[0]
+    first = run([*rounds(9)], source=LOCAL)[1].splitlines()[0]
     assert first.endswith(" To take more samples: tpumon once --num-queries 16")
 
 
 @pytest.mark.parametrize(
-    ("origin", "told"),
+    ("source", "told"),
     [
         (EXPORTER, "straggler: known in about 20 s; then ask again: tpumon once --num-queries 1"),
         (LOCAL, "To take more samples: tpumon once --num-queries 3"),
     ],
 )
-def test_who_has_too_few_samples_is_told_when_to_ask_again(run, monkeypatch, origin, told):
+def test_who_has_too_few_samples_is_told_when_to_ask_again(run, monkeypatch, source, told):
     monkeypatch.setattr("sys.argv", ["x", "once", "--num-queries", "1"])
     events = [lambda worker=worker: answered(worker, interval_s=10.0) for worker in NAMES]
-    _, printed, _ = run(events, samples=1, all_of_them=True, origin=origin)
+    _, printed, _ = run(events, samples=1, all_of_them=True, source=source)
     assert printed.splitlines()[0].startswith("unknown: ")
     assert printed.splitlines()[0].endswith(f" {told}")
 
@@ -232,7 +232,7 @@ def test_a_command_whose_own_trace_of_the_host_has_no_answer_says_so_when_its_ti
     words = "a trace of the host by tpumon has had no answer since 22:42:34: it may have hung the job"
     LOCAL.progress.does("w0:1", words, "tracing")
     monkeypatch.setattr("sys.argv", ["x", "once"])
-    _, printed, _ = run([], workers=["w0"], origin=LOCAL, timeout_s=0.0)
+    _, printed, _ = run([], workers=["w0"], source=LOCAL, timeout_s=0.0)
     first = printed.splitlines()[0]
     assert first.startswith("unknown: ")
     assert f" w0: {words}. To do: ask again in half a minute; without an answer by then, restart the job" in first
@@ -291,7 +291,7 @@ def test_what_a_pause_or_an_outage_refused_is_no_sample_on_which_an_ok_rests(run
     _, printed, _ = run(events, workers=["w0"], command=command)
     assert printed.startswith("ok: Nothing is wrong, as far as 5 samples tell")
     events = [*compiled(1.0, 3), lambda: failed("w0", "paused"), *compiled(1.0, 4)]
-    _, printed, count = run(events, workers=["w0"], origin=LOCAL, command=command, samples=8, all_of_them=True)
+    _, printed, count = run(events, workers=["w0"], source=LOCAL, command=command, samples=8, all_of_them=True)
     assert count == 8
     assert printed.startswith("ok: Nothing is wrong, as far as 7 samples tell")
 
@@ -299,7 +299,7 @@ def test_what_a_pause_or_an_outage_refused_is_no_sample_on_which_an_ok_rests(run
 @pytest.mark.parametrize(("count", "told"), [(3, "3 samples tell, too few for recompiling"), (50, "it can be judged")])
 def test_an_ok_of_a_recording_says_on_how_few_samples_it_rests(run, count, told):
     """No more come, so no command is told."""
-    _, printed, _ = run(compiled(1.0, count), workers=["w0"], origin=RecordingSource("/dir"), command=why, more_s=30.0)
+    _, printed, _ = run(compiled(1.0, count), workers=["w0"], source=RecordingSource("/dir"), command=why, more_s=30.0)
     assert printed.splitlines()[0] == f"ok: Nothing is wrong, as far as {told}."
 
 
@@ -333,7 +333,7 @@ def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):
     begin_unix_s = time.time() - 10
     silent = [failed("w0", "empty-trace", source="runtime", time_unix_s=begin_unix_s + at_s) for at_s in range(1, 9)]
     events = [answered("w0", time_unix_s=begin_unix_s), *silent]
-    _, printed, taken = run(events, samples=4, workers=["w0"], output="json", origin=LOCAL)
+    _, printed, taken = run(events, samples=4, workers=["w0"], output="json", source=LOCAL)
     (worker,) = json.loads(printed)["workers"]
     assert (taken, worker["state"]) == (4, "no-activity")
     assert [finding["finding"] for finding in worker["findings"]] == ["hang"]
@@ -366,9 +366,9 @@ def test_who_does_not_answer_any_more_is_the_answer_and_nobody_is_asked_for_more
 @pytest.mark.parametrize(("state", "begins"), [("runs", "unknown: "), ("ended", "DOWN: ")])
 def test_a_job_that_ended_just_after_its_last_sample_is_down(run, state, begins):
     """The next sample says so: the sampler looks at processes each second."""
-    origin = SamplingSource(query=Query(level=2), sources=SourceOptions(state_of=lambda _pid: state))
+    source = SamplingSource(query=Query(level=2), sources=SourceOptions(state_of=lambda _pid: state))
     events = [*rounds(3, ["w0"]), lambda: failed("w0")]
-    _, printed, _ = run(events, workers=["w0"], origin=origin, about={"process": Process(pid=7)})
+    _, printed, _ = run(events, workers=["w0"], source=source, about={"process": Process(pid=7)})
     assert printed.startswith(begins)
 
 
@@ -469,17 +469,17 @@ def test_who_waits_is_told_how_many_samples_there_are_and_what_goes_on(run, monk
     said = []
     monkeypatch.setattr(enough_samples._log, "info", lambda text, *values: said.append(text % values))
     monkeypatch.setattr(enough_samples, "_BETWEEN_LINES_S", 0.0)
-    origin = SamplingSource(query=Query(level=2))
-    origin.sources.progress.waits("w0:1", "asked again", 7.0)
-    run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
+    source = SamplingSource(query=Query(level=2))
+    source.sources.progress.waits("w0:1", "asked again", 7.0)
+    run(rounds(9, ["w0"]), workers=["w0"], source=source)
     assert said == []
     monkeypatch.setattr(enough_samples, "_LONG_S", 0.0)
-    run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
+    run(rounds(9, ["w0"]), workers=["w0"], source=source)
     assert said[0] == "0 of 3 samples; w0: asked again in 7 s; 120 s at most (--timeout)"
     assert [line.partition(";")[0] for line in said] == [f"{taken} of 3 samples" for taken in (0, 1, 2)]
     said.clear()
     monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("it always takes more"))
-    run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
+    run(rounds(9, ["w0"]), workers=["w0"], source=source)
     assert said[3].partition(";")[0] == "3 of 3 samples, some findings take more"
 
 
@@ -487,13 +487,13 @@ def test_a_long_wait_for_more_samples_is_said_at_once_with_its_reason_and_for_al
     """In one line; a short one is not, nor one for the first sample: that is announced where it is waited for."""
     said, why = [], "tpumon 12 of ann has just traced it (--max-duty)"
     monkeypatch.setattr(enough_samples._log, "info", lambda text, *values: said.append(text % values))
-    origin = SamplingSource(query=Query(level=2))
+    source = SamplingSource(query=Query(level=2))
     for left_s, lines in (
         (4.0, []),
         (20.0, [f"1 of 3 samples; w0: traced in 20 s, all samples in about 41 s: {why}; 120 s at most (--timeout)"]),
     ):
-        origin.sources.progress.waits("w0:1", "traced", left_s, why, 2 * left_s + 0.5)
-        run(rounds(9, ["w0"]), workers=["w0"], origin=origin)
+        source.sources.progress.waits("w0:1", "traced", left_s, why, 2 * left_s + 0.5)
+        run(rounds(9, ["w0"]), workers=["w0"], source=source)
         assert said == lines
 
 
@@ -501,7 +501,7 @@ def test_that_a_wait_is_beyond_the_time_limit_is_said_once(monkeypatch):
     """Not withdrawn and said again as the forecast changes."""
     said, now_s = [], [0.0]
     monkeypatch.setattr(enough_samples._log, "info", lambda text, *values: said.append(text % values))
-    waiting = enough_samples._Waiting(FeedSettings(origin=SamplingSource(query=Query(level=2))), Needs(samples=3))
+    waiting = enough_samples._Waiting(FeedSettings(source=SamplingSource(query=Query(level=2))), Needs(samples=3))
     monkeypatch.setattr(enough_samples.time, "monotonic", lambda: now_s[0])
     needed = iter((130.0, 110.0, 130.0))
     monkeypatch.setattr(enough_samples._Waiting, "_needed_s", property(lambda _: next(needed)))
@@ -525,9 +525,9 @@ def test_a_wait_beyond_the_time_limit_is_said_at_once(run, monkeypatch, on_termi
     if on_terminal:
         monkeypatch.setattr(enough_samples.Bar, "refresh_s", 0.1)
         monkeypatch.setattr(enough_samples.Bar, "count", lambda *_: None)
-    origin = SamplingSource(query=Query(level=2))
-    origin.sources.progress.waits("w0:1", "traced", left_s, why, all_s)
-    run([None, *rounds(samples, ["w0"])], samples=samples, workers=["w0"], origin=origin)
+    source = SamplingSource(query=Query(level=2))
+    source.sources.progress.waits("w0:1", "traced", left_s, why, all_s)
+    run([None, *rounds(samples, ["w0"])], samples=samples, workers=["w0"], source=source)
     told = [line for line in said if "too few for that" in line]
     assert len(told) == (1 if longer else 0)
     for line in told:
@@ -539,15 +539,15 @@ def test_a_wait_beyond_the_time_limit_is_said_at_once(run, monkeypatch, on_termi
 
 
 @pytest.mark.parametrize(
-    ("origin", "words"),
+    ("source", "words"),
     [(SamplingSource(query=Query(level=2)), "looking for jobs"), (EXPORTER, "waiting for an answer")],
 )
-def test_before_there_is_a_worker_what_is_waited_for_is_said(run, monkeypatch, origin, words):
+def test_before_there_is_a_worker_what_is_waited_for_is_said(run, monkeypatch, source, words):
     """An exporter that does not answer is no search for jobs."""
     said = []
     monkeypatch.setattr(enough_samples._log, "info", lambda text, *values: said.append(text % values))
     monkeypatch.setattr(enough_samples, "_LONG_S", 0.0)
-    run([Workers(), *rounds(9, ["w0"])], workers=[], origin=origin)
+    run([Workers(), *rounds(9, ["w0"])], workers=[], source=source)
     assert said[0] == f"{words}; 120 s at most (--timeout)"
 
 
@@ -594,11 +594,11 @@ def test_several_workers_of_a_host_show_their_process(run):
             for name, process in zip(names, processes, strict=True)
         ]
 
-    _, printed, _ = run(rounds_of("vm", "vm:9012"), workers=["vm", "vm:9012"], origin=LOCAL)
+    _, printed, _ = run(rounds_of("vm", "vm:9012"), workers=["vm", "vm:9012"], source=LOCAL)
     titles, *rows = printed.splitlines()[2:]
     assert titles.split()[:3] == ["WORKER", "PROCESS", "STATE"]
     assert sorted(row.split("  ok")[0].strip() for row in rows) == ["vm       7 ada train.py", "vm:9012  8 eval"]
-    _, printed, _ = run(rounds_of("a", "b"), workers=["a", "b"], origin=LOCAL)
+    _, printed, _ = run(rounds_of("a", "b"), workers=["a", "b"], source=LOCAL)
     assert "PROCESS" not in printed
 
 
@@ -620,7 +620,7 @@ def test_in_a_narrow_terminal_the_last_figures_then_processes_give_way_and_are_n
 
     def printed(columns):
         monkeypatch.setenv("COLUMNS", str(columns))
-        return run(events, workers=["vm", "vm:9012"], origin=LOCAL)[1].splitlines()
+        return run(events, workers=["vm", "vm:9012"], source=LOCAL)[1].splitlines()
 
     whole = printed(0)
     assert whole[0].startswith("ok: Nothing is wrong")
@@ -674,6 +674,6 @@ def test_of_another_tpumon_that_is_read_nothing_is_kept(monkeypatch):
         return SimpleNamespace(name="tpumon serve", uid=0)
 
     monkeypatch.setattr(enough_samples, "find_nearby", nearby)
-    settings = FeedSettings(origin=LOCAL, nearby_level=2, state="kept")
+    settings = FeedSettings(source=LOCAL, nearby_level=2, state="kept")
     assert enough_samples.with_one_sampler(settings).state is None
     assert enough_samples.with_one_sampler(replace(settings, nearby_level=None)).state == "kept"

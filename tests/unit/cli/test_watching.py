@@ -53,7 +53,7 @@ def feed(monkeypatch):
 
 
 def settings():
-    return FeedSettings(origin=ExportersSource("http://h:1"))
+    return FeedSettings(source=ExportersSource("http://h:1"))
 
 
 def taken():

@@ -36,7 +36,7 @@ def spread(value):
 def fleet_of(*workers, rounds=3, slices=1, **figures):
     """Workers with the same figures in each round."""
     fleet = Analysis()
-    fleet.take(
+    fleet.add(
         Workers(targets=tuple(Target(worker=w, address=f"h{n}:1", slice=f"s{n % slices}")
                               for n, w in enumerate(workers)))
     )  # fmt: skip
@@ -45,7 +45,7 @@ def fleet_of(*workers, rounds=3, slices=1, **figures):
     } | figures  # fmt: skip
     for number in range(rounds):
         for worker in workers:
-            fleet.take(sample(worker, time_unix_s=NOW + 10 * number, **usual))
+            fleet.add(sample(worker, time_unix_s=NOW + 10 * number, **usual))
     return fleet
 
 
@@ -99,7 +99,7 @@ def test_where_nothing_shows_any_more_that_anything_runs_nothing_is_ok():
     """As of a job that has just hung, by Monitor, which then sends neither steps nor idle time."""
     fleet = fleet_of("a", "b", rounds=4)
     for worker in "ab":
-        fleet.take(sample(worker, time_unix_s=NOW + 40, idle_ratio=None, step_time_s=None, mxu_utilization_ratio=0.0))
+        fleet.add(sample(worker, time_unix_s=NOW + 40, idle_ratio=None, step_time_s=None, mxu_utilization_ratio=0.0))
     found = object_of(answer(fleet, 41))
     assert (found["verdict"], "idle: not known of all workers." in found["sentence"]) == ("unknown", True)
 
@@ -115,7 +115,7 @@ def test_too_few_samples_are_no_all_clear():
 
 @pytest.mark.parametrize(("rounds", "verdict"), [(1, "unknown"), (3, "ok")])
 def test_an_agent_is_told_the_same_of_too_few_samples(rounds, verdict):
-    feed = FeedSettings(origin=ExportersSource("http://h:1"))
+    feed = FeedSettings(source=ExportersSource("http://h:1"))
     status = fleet_of("a", rounds=rounds).status(NOW + 20)
     questions = mcp.Questions(feed, Needs(samples=3), lambda: status)
     told = json.loads(questions.why())
@@ -133,7 +133,7 @@ def test_an_agent_is_told_the_same_of_too_few_samples(rounds, verdict):
 def test_a_worker_without_figures_is_named(reason, words):
     """The others being well is no answer for it."""
     fleet = fleet_of("a", "b", rounds=4)
-    fleet.take(failed_sample("b", reason, time_unix_s=NOW + 31))
+    fleet.add(failed_sample("b", reason, time_unix_s=NOW + 31))
     found = object_of(answer(fleet, 32))
     assert found["verdict"] == "unknown"
     assert f"1 of 2 workers {words}" in found["sentence"]
@@ -145,9 +145,9 @@ def test_a_worker_without_figures_is_named(reason, words):
 def test_what_runs_nothing_says_since_when_and_that_a_notebook_looks_so(kind, may_be):
     """Not of a job that trains."""
     fleet = Analysis()
-    fleet.take(Workers(targets=(Target(worker="a", address="h:1", job_kind=kind),)))
+    fleet.add(Workers(targets=(Target(worker="a", address="h:1", job_kind=kind),)))
     for number in range(3):
-        fleet.take(failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number, interval_s=60.0))
+        fleet.add(failed_sample("a", "empty-trace", time_unix_s=NOW + 10 * number, interval_s=60.0))
     sentence = object_of(answer(fleet, 21))["sentence"]
     assert f'workers run nothing: "a", since {date_and_time(NOW)} or earlier' in sentence
     assert ("; a notebook or an interactive session looks so while its user does nothing." in sentence) == may_be
@@ -162,10 +162,10 @@ def test_a_restart_explains_what_has_not_run_since_before_it():
         for at_s in range(30, 90, 10):
             quiet = {"time_unix_s": NOW + at_s, "source": "runtime"}
             if at_s < silent_from_s:
-                fleet.take(sample("b", time_unix_s=NOW + at_s, idle_ratio=0.1))
+                fleet.add(sample("b", time_unix_s=NOW + at_s, idle_ratio=0.1))
             else:
-                fleet.take(failed_sample("b", "empty-trace", **quiet))
-            fleet.take(
+                fleet.add(failed_sample("b", "empty-trace", **quiet))
+            fleet.add(
                 failed_sample("a", "empty-trace", **quiet, runtime={"uptime_s": at_s - 35.0 if at_s >= 40 else 1e4})
             )
         found = answer(fleet, 81)
@@ -176,7 +176,7 @@ def test_a_restart_explains_what_has_not_run_since_before_it():
 def test_a_worker_that_is_down_is_the_verdict():
     """With the reason, and how many others run."""
     fleet = fleet_of("a", "b", rounds=4)
-    fleet.take(failed_sample("b", time_unix_s=NOW + 31))
+    fleet.add(failed_sample("b", time_unix_s=NOW + 31))
     found = object_of(answer(fleet, 32))
     assert found["verdict"] == "down"
     assert found["sentence"].startswith('"b" does not answer (unavailable: unavailable); 1 of 2 run.')
@@ -195,9 +195,9 @@ def test_the_remedy_where_nothing_listens_has_the_port_that_was_asked(addresses,
     """Several need one each."""
     fleet = Analysis()
     targets = tuple(Target(worker=f"w{place}", address=address) for place, address in enumerate(addresses))
-    fleet.take(Workers(targets=targets))
+    fleet.add(Workers(targets=targets))
     for target in targets:
-        fleet.take(failed_sample(target.worker, address=target.address, time_unix_s=NOW))
+        fleet.add(failed_sample(target.worker, address=target.address, time_unix_s=NOW))
     (found,) = answer(fleet, 0).findings
     assert found.remedy.endswith(f"add `server = jax.profiler.{line}")
 
@@ -205,8 +205,8 @@ def test_the_remedy_where_nothing_listens_has_the_port_that_was_asked(addresses,
 def test_every_finding_is_judged_or_listed():
     """Also while nobody answers."""
     fleet = Analysis()
-    fleet.take(Workers(targets=(Target(worker="a", address="a:1"),)))
-    fleet.take(failed_sample("a", time_unix_s=NOW))
+    fleet.add(Workers(targets=(Target(worker="a", address="a:1"),)))
+    fleet.add(failed_sample("a", time_unix_s=NOW))
     got = answer(fleet, 0)
     assert (got.answered, got.verdict) == (False, "down")
     assert {one.finding for one in got.not_judged} == {rule.finding for rule in RULES}
@@ -230,7 +230,7 @@ def test_a_hang_is_said_once():
     fleet = fleet_of("a", "b")
     for number in range(3, 7):
         for worker in ("a", "b"):
-            fleet.take(failed_sample(worker, "empty-trace", time_unix_s=NOW + 10 * number))
+            fleet.add(failed_sample(worker, "empty-trace", time_unix_s=NOW + 10 * number))
     found = object_of(answer(fleet, 60))
     assert found["verdict"] == "hang"
     assert found["sentence"] == found["findings"][0]["sentence"]
@@ -272,7 +272,7 @@ def test_an_answer_as_large_as_can_be_fits():
     )  # fmt: skip
     unknown = tuple(NotJudged(finding=rule.finding, reason=ODD * 100, workers=3) for rule in RULES)
     fleet = fleet_of("a")
-    fleet.take(ExporterSnapshot(complete=True, findings=findings, not_judged=unknown))
+    fleet.add(ExporterSnapshot(complete=True, findings=findings, not_judged=unknown))
     found = object_of(answer(fleet))
     assert found["more_findings"] == len(RULES) - len(found["findings"])
     assert found["findings"][0]["remedy"].startswith(REMEDIES[found["verdict"]][:40])
@@ -288,7 +288,7 @@ def recorded(tmp_path, scene, rounds, **more):
 
 
 def settings(where, **given):
-    return {"feed": FeedSettings(origin=RecordingSource(str(where))), "needs": Needs(samples=3), **given}
+    return {"feed": FeedSettings(source=RecordingSource(str(where))), "needs": Needs(samples=3), **given}
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
 
     monkeypatch.setattr(enough_samples, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
     monkeypatch.setattr(enough_samples, "_AGAIN_S", 0.0)
-    assert why.run(feed=FeedSettings(origin=ExportersSource("http://h:1")), needs=Needs(samples=3)) == 1
+    assert why.run(feed=FeedSettings(source=ExportersSource("http://h:1")), needs=Needs(samples=3)) == 1
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")
 

@@ -30,7 +30,7 @@ def fleet_of(workers, **limits):
     """A fleet of workers, given as name: slice, or name: (job, slice)."""
     fleet = Analysis(Thresholds(**limits))
     places = {w: place if isinstance(place, tuple) else (None, place) for w, place in workers.items()}
-    fleet.take(
+    fleet.add(
         Workers(targets=tuple(Target(worker=w, address=f"{w}:1", job=j, slice=s) for w, (j, s) in places.items()))
     )
     return fleet
@@ -39,9 +39,9 @@ def fleet_of(workers, **limits):
 def add(fleet, worker, at=NOW, *, step=None, idle=None, infeed=None, hbm=None, reason=None):
     """One sample: a step of so many seconds, or a failure."""
     if reason is not None:
-        fleet.take(failed_sample(worker, reason, time_unix_s=at))
+        fleet.add(failed_sample(worker, reason, time_unix_s=at))
         return
-    fleet.take(
+    fleet.add(
         sample(
             worker, time_unix_s=at,
             step_time_s=None if step is None else StepTimes(avg=step, min=step, max=step),
@@ -92,14 +92,14 @@ def test_what_is_slow_comes_first_in_a_list():
     step = StepTimes(avg=1, min=1, max=1)
     cores = tuple({"chip": 3, "core": core, "idle_ratio": idle} for core, idle in enumerate((0.3, 0.2)))
     for i in range(3):
-        fleet.take(sample("a", time_unix_s=NOW + 10 * i, step_time_s=step, idle_ratio=0.25, per_core=cores))
+        fleet.add(sample("a", time_unix_s=NOW + 10 * i, step_time_s=step, idle_ratio=0.25, per_core=cores))
         fleet.status(NOW + 10 * i)
     assert words(fleet.status(NOW + 20).workers["a"].verdict) == ("slow core 1 of chip 3: the others wait for it",)
     fleet = fleet_of(FOUR)
     for i in range(3):
         for worker, idle in (EVEN | {"d": 0.1}).items():
             cores = tuple({"chip": 3, "core": core, "idle_ratio": idle + 0.1 * core} for core in range(2))
-            fleet.take(sample(worker, time_unix_s=NOW + 10 * i, step_time_s=step, idle_ratio=idle, per_core=cores))
+            fleet.add(sample(worker, time_unix_s=NOW + 10 * i, step_time_s=step, idle_ratio=idle, per_core=cores))
             fleet.status(NOW + 10 * i)
     slow = ("slow core 0 of chip 3: own work +12%, others wait for it",)
     assert words(fleet.status(NOW + 20).workers["d"].verdict) == slow
@@ -169,7 +169,7 @@ def test_on_a_slice_the_one_that_waits_least_is_named():
         for worker in "abcd":
             waits = {"idle_ratio": 0.02, "op_time_ratios": {"collective": 0.0 if worker == "d" else 0.38}}
             step = StepTimes(avg=1, min=1, max=1)
-            fleet.take(sample(worker, time_unix_s=NOW + 10 * i, step_time_s=step, **waits))
+            fleet.add(sample(worker, time_unix_s=NOW + 10 * i, step_time_s=step, **waits))
         status = fleet.status(NOW + 10 * i)
     assert words(status.workers["d"].verdict) == ("own work +63%, others wait for it",)
     assert [each.name for each in status.all() if each.verdict.severity != "ok"] == ["d"]
@@ -224,9 +224,9 @@ def test_findings_that_an_exporter_tells_are_those_that_are_shown():
     cause = Cause(words="infeed 7%", finding="input-bound", since_unix_s=NOW - 500)
     finding = Finding(finding="input-bound", severity="warning", workers=("a",), sentence="On a, 7% is infeed.")
     missing = NotJudged(finding="straggler", reason="idle time is not known", workers=2)
-    fleet.take(ExporterSnapshot(complete=True, number=1, findings=(finding,), not_judged=(missing,)))
+    fleet.add(ExporterSnapshot(complete=True, number=1, findings=(finding,), not_judged=(missing,)))
     for worker, findings in (("a", (cause,)), ("b", ())):
-        fleet.take(told(worker, findings, **INFEED))
+        fleet.add(told(worker, findings, **INFEED))
     a, b = (fleet.status(NOW).workers[worker].verdict for worker in "ab")
     assert (a.severity, a.causes) == ("warning", (cause,))
     assert (b.severity, b.causes) == ("ok", ())
@@ -239,11 +239,11 @@ def test_samples_between_those_that_come_with_findings_change_nothing():
     standing = StatusSnapshot(worker="a", state="live", severity="critical", ok=False,
                         ok_since_unix_s=NOW - 500, critical_since_unix_s=NOW - 400)  # fmt: skip
     fleet = fleet_of({"a": None})
-    fleet.take(ExporterSnapshot(complete=True, number=1, statuses=(standing,), findings=(), not_judged=()))
+    fleet.add(ExporterSnapshot(complete=True, number=1, statuses=(standing,), findings=(), not_judged=()))
     for at, findings in [(0, None), (10, None), (20, (cause,)), (300, None), (310, None), (320, (cause,))]:
         if at == 300:
             assert fleet.status(NOW + 299).workers["a"].verdict.status == "stale"
-        fleet.take(told("a", findings, NOW + at))
+        fleet.add(told("a", findings, NOW + at))
         verdict = fleet.status(NOW + at).workers["a"].verdict
         assert verdict.status == "critical"
         assert (verdict.since_unix_s, verdict.critical_since_unix_s) == (NOW - 500, NOW - 400)
@@ -252,8 +252,8 @@ def test_samples_between_those_that_come_with_findings_change_nothing():
 def test_an_exporter_that_does_not_judge_leaves_it_to_the_reader():
     """An old one: its samples are judged here."""
     fleet = fleet_of({"a": None}, sustained=1)
-    fleet.take(ExporterSnapshot(complete=True, number=1))
-    fleet.take(told("a", None, **INFEED))
+    fleet.add(ExporterSnapshot(complete=True, number=1))
+    fleet.add(told("a", None, **INFEED))
     assert words(fleet.status(NOW).workers["a"].verdict) == ("infeed 50%",)
     assert [one.finding for one in fleet.status(NOW).findings] == ["input-bound"]
 
@@ -262,7 +262,7 @@ def test_what_is_worth_knowing_marks_nobody():
     """`info` is told with the others, and is no change."""
     fleet = fleet_of({"a": None})
     cause = Cause(words="many collectives", finding="collective-bound", severity="info", excess=0.5)
-    fleet.take(told("a", (cause,)))
+    fleet.add(told("a", (cause,)))
     status = fleet.status(NOW)
     verdict = status.workers["a"].verdict
     assert (verdict.severity, verdict.status, verdict.causes) == ("info", "info", (cause,))
@@ -274,7 +274,7 @@ def test_a_sample_is_handed_on_with_the_findings_of_its_worker():
     fleet = fleet_of({"a": None, "b": None}, sustained=1)
     early, late = (sample("a", time_unix_s=NOW + at, **INFEED) for at in (0, 10))
     well = sample("b", time_unix_s=NOW)
-    found = [[cause.finding for cause in fleet.take(one).sample.findings] for one in (early, late, well)]
+    found = [[cause.finding for cause in fleet.add(one).sample.findings] for one in (early, late, well)]
     assert found == [["input-bound"], ["input-bound"], []]
     a = fleet.status(NOW + 10).workers["a"]
     assert a.history.last.findings == a.verdict.causes
@@ -362,7 +362,7 @@ def test_a_late_sample_of_a_stale_worker_is_no_recovery():
 def test_workers_that_nobody_named_together_are_compared_with_none():
     """Several jobs of one host: one that never waits is no straggler of the others."""
     fleet = Analysis()
-    fleet.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", independent=True) for w in "abc")))
+    fleet.add(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", independent=True) for w in "abc")))
     status = rounds(fleet, 3, a=0.2, b=0.2, c=0.0)
     assert {worker.verdict.severity for worker in status.all()} == {"ok"}
 
@@ -374,13 +374,13 @@ def test_runtime_metrics_alone_are_not_ok():
         "a", message="a: connection refused", time_unix_s=NOW, window_s=None, source="runtime", hbm_used_bytes=50,
         hbm_total_bytes=100,
     )  # fmt: skip
-    fleet.take(alone)
+    fleet.add(alone)
     status = fleet.status(NOW)
     verdict = status.workers["a"].verdict
     assert (verdict.state, verdict.severity, words(verdict)) == ("live", "unknown", ("a: connection refused",))
     assert status.counts() == {"unknown": 1}
     assert status.figures()["hbm"].max == 0.5
-    fleet.take(changed(alone, hbm_used_bytes=99))
+    fleet.add(changed(alone, hbm_used_bytes=99))
     assert fleet.status(NOW).workers["a"].verdict.severity == "critical"
 
 

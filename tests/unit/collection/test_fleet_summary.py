@@ -11,7 +11,7 @@ from support.samples import failed_sample, sample
 from support.wired import Wired, wired
 from tpumon.analysis.findings import Thresholds
 from tpumon.model import Spread, StepTimes, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputSettings
 from tpumon_exporters.appending import Appended
 from tpumon_exporters.fleet_summary import FleetSummary, FleetSummaryOptions
 
@@ -28,18 +28,18 @@ class Log:
             lambda context: FleetSummary(
                 Appended(str(self.path)), context, FleetSummaryOptions(**options), pace=lambda: self.now
             ),
-            run=OutputOptions(thresholds=Thresholds(sustained=sustained)),
+            settings=OutputSettings(thresholds=Thresholds(sustained=sustained)),
             clock=lambda: self.now,
         )
-        self.output.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1") for w in workers)))
+        self.output.add(Workers(targets=tuple(Target(worker=w, address=f"{w}:1") for w in workers)))
 
     def add(self, worker, at, *, infeed=0.01, reason=None):
         self.now = START + at
         if reason is not None:
-            self.output.take(failed_sample(worker, reason, time_unix_s=self.now))
+            self.output.add(failed_sample(worker, reason, time_unix_s=self.now))
             return
         spread = Spread(avg=infeed, min=infeed, max=infeed)
-        self.output.take(sample(worker, time_unix_s=self.now, source="monitor", infeed_ratio=spread))
+        self.output.add(sample(worker, time_unix_s=self.now, source="monitor", infeed_ratio=spread))
 
     def tick(self, at):
         self.now = START + at
@@ -113,11 +113,11 @@ def test_thresholds_come_from_the_run(tmp_path):
     """What stands out is the user's to say, as in the view."""
     path = tmp_path / "fleet.jsonl"
     limits = Thresholds(infeed_warn_ratio=0.001, infeed_critical_ratio=0.005, sustained=1)
-    run = OutputOptions(thresholds=limits)
-    output = wired("fleet-summary", str(path), run=run)
-    output.take(Workers(targets=(Target(worker="a", address="a:1"),)))
+    settings_of_run = OutputSettings(thresholds=limits)
+    output = wired("fleet-summary", str(path), settings=settings_of_run)
+    output.add(Workers(targets=(Target(worker="a", address="a:1"),)))
     infeed = Spread(avg=0.01, min=0.01, max=0.01)
-    output.take(sample("a", time_unix_s=time.time(), source="monitor", infeed_ratio=infeed))
+    output.add(sample("a", time_unix_s=time.time(), source="monitor", infeed_ratio=infeed))
     output.close()
     (row,) = json.loads(path.read_text())["workers"]
     assert row["severity"] == "critical"
@@ -141,7 +141,7 @@ def test_workers_with_too_few_samples_are_not_called_ok(tmp_path):
     log = Log(tmp_path, "a", "b", "c", sustained=3)
     for worker, step_s in (("a", 0.2), ("b", 0.1), ("c", 0.1)):
         times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
-        log.output.take(sample(worker, time_unix_s=START, step_time_s=times))
+        log.output.add(sample(worker, time_unix_s=START, step_time_s=times))
     (line,) = log.lines
     assert line["too_few_samples"] is True
     assert line["fleet"]["counts"] == {"unknown": 3}

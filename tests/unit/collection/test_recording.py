@@ -48,7 +48,7 @@ class Tape:
 
     def add(self, at, worker="a", **given):
         self.now = START + at
-        self.recorder.take(sample(worker, time_unix_s=self.now, took_s=0.0, **given))
+        self.recorder.add(sample(worker, time_unix_s=self.now, took_s=0.0, **given))
         return self
 
     def tick(self):
@@ -110,10 +110,10 @@ def times(where):
 
 def test_what_is_recorded_is_read_again(recorded):
     """Workers with their jobs and slices, samples with all fields, failed queries."""
-    recorded.recorder.take(WORKERS)
+    recorded.recorder.add(WORKERS)
     recorded.add(1, idle_ratio=0.25, warnings=("3 events dropped",))
     lost = failed_sample("b", "busy", time_unix_s=START + 2, took_s=0.0)
-    recorded.recorder.take(lost)
+    recorded.recorder.add(lost)
     recorded.recorder.close()
     events, said = read(recorded.directory)
     assert said == []
@@ -139,7 +139,7 @@ def test_files_replace_each_other_and_the_oldest_go(tmp_path):
     """By size and by age; files that are no recordings stay."""
     recorded = Tape(tmp_path, keep_mb=1)
     (tmp_path / "mine.jsonl.gz").write_bytes(b"")
-    recorded.recorder.take(WORKERS)
+    recorded.recorder.add(WORKERS)
     for hour in range(60):
         recorded.add(hour * 3600.0, step_name=os.urandom(60_000).hex()[:30_000]).tick()
         recorded.add(hour * 3600.0 + 1, warnings=tuple(os.urandom(9000).hex() for _ in range(4))).tick()
@@ -185,7 +185,7 @@ def test_a_full_disk_loses_nothing_for_a_while_and_damages_nothing(recorded, mon
 
 def test_a_file_that_begins_on_a_full_disk_names_the_workers_later(recorded, monkeypatch):
     """It can be read without the others, too."""
-    recorded.recorder.take(WORKERS)
+    recorded.recorder.add(WORKERS)
     recorded.add(1).tick()
 
     def full(_file, _data):
@@ -274,7 +274,7 @@ def test_a_line_whose_time_no_calendar_has_is_left_out(field, value, twice, tmp_
 def test_reading_may_begin_anywhere(tmp_path):
     """The workers are told first, whatever was before."""
     recorded = Tape(tmp_path)
-    recorded.recorder.take(WORKERS)
+    recorded.recorder.add(WORKERS)
     for at in range(0, 4 * 3600, 600):
         recorded.add(at).tick()
     recorded.recorder.close()
@@ -374,13 +374,13 @@ def test_a_wrong_limit_is_said(text):
 
 def test_from_tells_files_and_servers_apart(tmp_path):
     """HOST:PORT is a server; a path is not."""
-    from tpumon.cli.resolve import origin_of
+    from tpumon.cli.resolve import source_from
 
-    def origin(where):
-        return origin_of(where)
+    def source(where):
+        return source_from(where)
 
-    assert origin("10.0.0.2:10466") == ExportersSource("http://10.0.0.2:10466")
-    assert origin("[fd00::2]:1") == ExportersSource("http://[fd00::2]:1")
-    assert origin("https://h") == ExportersSource("https://h")
-    assert origin(str(tmp_path)) == RecordingSource(str(tmp_path))
-    assert origin("day.jsonl.gz") == RecordingSource("day.jsonl.gz")
+    assert source("10.0.0.2:10466") == ExportersSource("http://10.0.0.2:10466")
+    assert source("[fd00::2]:1") == ExportersSource("http://[fd00::2]:1")
+    assert source("https://h") == ExportersSource("https://h")
+    assert source(str(tmp_path)) == RecordingSource(str(tmp_path))
+    assert source("day.jsonl.gz") == RecordingSource("day.jsonl.gz")

@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from tpumon.cli.resolve import origin_of
+from tpumon.cli.resolve import source_from
 from tpumon.collection.event_sources import ExportersSource, RecordingSource
 from tpumon.collection.remote import shown
 from tpumon.collection.remote.exporter_list import ExporterList, Place, sources_of
@@ -63,25 +63,25 @@ def test_exporters_recordings_and_lists_are_told_apart(tmp_path):
     recorded.write_text('{"schema": 1}\n')
     named.mkdir()
 
-    def origin(where):
-        return origin_of(str(where))
+    def source(where):
+        return source_from(str(where))
 
-    assert origin(listed) == ExportersSource(str(listed))
-    assert origin(recorded) == RecordingSource(str(recorded))
-    assert origin(named) == RecordingSource(str(named))
-    assert origin(f"h:1,{listed}") == ExportersSource(f"http://h:1,{listed}")
-    assert origin("no/such.yml") == ExportersSource("no/such.yml")
+    assert source(listed) == ExportersSource(str(listed))
+    assert source(recorded) == RecordingSource(str(recorded))
+    assert source(named) == RecordingSource(str(named))
+    assert source(f"h:1,{listed}") == ExportersSource(f"http://h:1,{listed}")
+    assert source("no/such.yml") == ExportersSource("no/such.yml")
     with pytest.raises(UsageError, match="no such file or directory"):
-        origin("nodir")
+        source("nodir")
     with pytest.raises(UsageError, match="cannot be combined"):
-        origin(f"h:1,{recorded.parent}")
+        source(f"h:1,{recorded.parent}")
 
 
 def test_one_password_is_enough():
     """In the URL, or in the file."""
-    assert origin_of("a:1,https://b", "f") == ExportersSource("http://a:1,https://b", "f")
+    assert source_from("a:1,https://b", "f") == ExportersSource("http://a:1,https://b", "f")
     with pytest.raises(UsageError, match="--from-auth: the URL has a password already"):
-        origin_of("a:1,https://me:pw@b", "f")
+        source_from("a:1,https://me:pw@b", "f")
 
 
 def test_what_is_shown_of_it_has_no_password():

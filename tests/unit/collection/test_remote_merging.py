@@ -29,7 +29,7 @@ class Stream:
 
     def say(self, exporter, *events):
         for event in events:
-            self.merging.take(self.exporters[exporter], event)
+            self.merging.add(self.exporters[exporter], event)
 
     def publish(self):
         """What is sent because of it."""

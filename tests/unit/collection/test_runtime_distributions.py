@@ -60,10 +60,10 @@ def test_every_distribution_and_count_is_read_under_a_name_of_ours():
 def test_they_are_histograms_on_the_page():
     """With the bounds of the server."""
     fleet = Analysis()
-    fleet.take(found("w"))
+    fleet.add(found("w"))
     read = reading_of(between_slices()).figures
     known = {"runtime_latencies": read.runtime_latencies, "runtime_counts": read.runtime_counts}
-    fleet.take(sample(time_unix_s=0, **known))
+    fleet.add(sample(time_unix_s=0, **known))
     lines = Exposition("prometheus").render(fleet.status(1.0)).splitlines()
 
     assert 'tpu_runtime_megascale_dcn_transfer_seconds_bucket{worker="w",le="2e-06"} 1.0' in lines

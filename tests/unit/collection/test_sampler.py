@@ -432,9 +432,9 @@ def test_a_job_that_fell_silent_is_asked_often_enough_for_a_hang(traced_s):
     samples = sample(source, num_queries=60, window_s=None)["a"]
     calls = source.calls["a"]
     analysis, critical_s = Analysis(), []
-    analysis.take(Workers(targets=(Target(worker="a", address="a", job_kind="training"),)))
+    analysis.add(Workers(targets=(Target(worker="a", address="a", job_kind="training"),)))
     for one, at in zip(samples[:52], calls, strict=False):
-        analysis.take(replace(one, time_unix_s=at, taken_monotonic_s=None))
+        analysis.add(replace(one, time_unix_s=at, taken_monotonic_s=None))
         hang = [one for one in analysis.status(at).findings if (one.finding, one.severity) == ("hang", "critical")]
         critical_s += [at - calls[11] for _ in hang]
     assert 600 <= critical_s[0] <= 645

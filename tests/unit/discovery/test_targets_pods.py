@@ -130,7 +130,7 @@ def test_a_job_that_starts_again_in_another_pod(quiet):
 
 def test_the_metric():
     fleet = Analysis()
-    fleet.take(Workers(targets=(Target(worker="w", address="a:1", pod=TRAIN), Target(worker="v", address="b:1"))))
+    fleet.add(Workers(targets=(Target(worker="w", address="a:1", pod=TRAIN), Target(worker="v", address="b:1"))))
     text = Exposition("prometheus").render(fleet.status(0.0))
     series = [line for line in text.splitlines() if line.startswith("tpumon_target_pod_info")]
     assert series == [

@@ -10,7 +10,7 @@ from msgspec.structs import fields
 
 from support import REPOSITORY
 from tpumon.model import Figures
-from tpumon.model.figure import Figure, Unit
+from tpumon.model.figure_spec import FigureSpec, Unit
 from tpumon.model.figure_table import FIGURES, csv_columns, of_level
 from tpumon.model.figures import ServerFigures
 from tpumon.report import overview_section
@@ -44,7 +44,7 @@ def test_every_row_is_made_of_fields_of_figures():
 @pytest.mark.parametrize("unit", get_args(Unit))
 def test_a_figure_of_any_unit_is_in_reports(unit, monkeypatch):
     names: dict[str, Any] = {"key": "new", "fields": ("new",), "label": "New", "about": "New."}
-    row = Figure(**names, origin="device", unit=unit, value=lambda _: 0.5)
+    row = FigureSpec(**names, origin="device", unit=unit, value=lambda _: 0.5)
     monkeypatch.setattr(overview_section, "FIGURES", (row,))
 
     assert [label for label, _ in overview_section._figure_rows(Figures())] == ["New"]

@@ -13,7 +13,7 @@ from support.exporter import found, sample
 from support.wired import wired
 from tpumon.analysis import Analysis
 from tpumon.model import Cause, Target, Workers
-from tpumon.outputs import OutputOptions, metrics
+from tpumon.outputs import OutputSettings, metrics
 from tpumon.outputs.metrics import METRICS, SampleMetric, collect
 from tpumon_exporters.exposition import Exposition
 
@@ -24,9 +24,9 @@ NOW = 1_769_000_000.0
 
 def followed(*samples):
     fleet = Analysis()
-    fleet.take(found("a", "b"))
+    fleet.add(found("a", "b"))
     for each in samples:
-        fleet.take(each)
+        fleet.add(each)
     return fleet.status(NOW)
 
 
@@ -64,7 +64,7 @@ def test_only_the_workers_and_metrics_that_were_asked_for():
 def of_exporters():
     """One worker sampled here, and of exporters one with two names, one that is stale, one that is down."""
     fleet = Analysis()
-    fleet.take(Workers(targets=(
+    fleet.add(Workers(targets=(
         Target(worker="own", address="own:1"),
         Target(worker="j/0/w", name="w", job="j", slice="0", address="w:1", exporter="a"),
         Target(worker="old", address="old:1", exporter="b"),
@@ -73,8 +73,8 @@ def of_exporters():
     judged = {"findings": (Cause(words="x", finding="idle", severity="warning", since_unix_s=NOW),),
               "judged": ("idle", "hang")}  # fmt: skip
     for worker, age_s in (("own", 0), ("j/0/w", 0), ("old", 1000)):
-        fleet.take(replace(sample(worker, time_unix_s=NOW - age_s), **({} if worker == "own" else judged)))
-    fleet.take(sample("down", reason="unavailable", time_unix_s=NOW))
+        fleet.add(replace(sample(worker, time_unix_s=NOW - age_s), **({} if worker == "own" else judged)))
+    fleet.add(sample("down", reason="unavailable", time_unix_s=NOW))
     return fleet.status(NOW + 1)
 
 
@@ -101,8 +101,8 @@ def test_of_workers_of_exporters_findings_alone(expose):
 def test_the_textfile_has_the_same(tmp_path, said):
     for expose in ("findings", "all"):
         events = [Workers(targets=(Target(worker="w", address="w:1", exporter="a"),)), sample("w")]
-        with closing(wired("textfile", str(tmp_path / "a.prom"), run=OutputOptions(expose=expose))) as output:
-            output.take(*events)
+        with closing(wired("textfile", str(tmp_path / "a.prom"), settings=OutputSettings(expose=expose))) as output:
+            output.add(*events)
             output.tick(time.time())
             assert ("tpu_mxu_utilization_ratio{" in (tmp_path / "a.prom").read_text()) is (expose == "all")
     assert [line.endswith("node_exporter would go on exposing it") for line in said] == [True, True]

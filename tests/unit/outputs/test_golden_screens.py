@@ -71,10 +71,10 @@ def _shown(name, size):
 def _display(name):
     workers, samples, keys = SCREENS[name]
     display = empty_display(sources=titles(), thresholds=Thresholds(sustained=1))
-    display.take(workers_of(*_last_of_each(samples)) if workers is None else workers)
+    display.add(workers_of(*_last_of_each(samples)) if workers is None else workers)
     for _, round_ in groupby(samples, key=lambda sample: sample.time_unix_s):
         for sample in round_:
-            display.take(sample)
+            display.add(sample)
         display.refresh(sample.time_unix_s + 3.0)
     display.refresh(NOW)
     display.render(*SIZES[0], NOW)

@@ -35,12 +35,12 @@ def tape(tmp_path_factory):
     """Three hours of three workers, a sample every two minutes; w0 is slow from 1:00 to 2:00."""
     directory = tmp_path_factory.mktemp("tape")
     recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
-    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
+    recorder.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
     for at in range(0, HOURS_S, 120):
         for name in NAMES:
             step_s = 0.2 if name == "w0" and 3600 <= at < 7200 else 0.1
             times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
-            recorder.take(
+            recorder.add(
                 sample(
                     name, time_unix_s=START + at, took_s=1.0, interval_s=120.0, step_time_s=times, step_source="steps"
                 )
@@ -55,13 +55,13 @@ def eventless(tmp_path_factory):
     """Five minutes of three workers, a sample every 2 s; all of them wait more in the third minute."""
     directory = tmp_path_factory.mktemp("eventless")
     recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
-    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
+    recorder.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
     for at in range(0, 300, 2):
         for place, name in enumerate(NAMES):
             idle = 0.18 if 120 <= at < 180 else 0.02
             figures = {"step_time_s": StepTimes(avg=0.1, min=0.1, max=0.1, count=5), "idle_ratio": idle}
             began_unix_s = START + at + place / 10
-            recorder.take(sample(name, time_unix_s=began_unix_s, took_s=0.1, interval_s=2.0, **figures))
+            recorder.add(sample(name, time_unix_s=began_unix_s, took_s=0.1, interval_s=2.0, **figures))
         recorder.tick(START + at)
     recorder.close()
     return directory
@@ -73,13 +73,13 @@ def restarts(tmp_path_factory):
     directory = tmp_path_factory.mktemp("restarts")
     recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
     names = [f"w{number}" for number in range(8)]
-    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in names)))
+    recorder.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in names)))
     for at in range(0, 3600, 20):
         for place, name in enumerate(names):
             process = Process(pid=1 + (at >= 2400) + (at >= 3000), user="u", command="train.py")
             began_unix_s = START + at + place / 10
             times = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
-            recorder.take(
+            recorder.add(
                 sample(
                     name,
                     time_unix_s=began_unix_s,
@@ -149,18 +149,18 @@ def preempted(tmp_path_factory):
     """Ten minutes of three workers of a slice; w0 goes down, the others stop earlier and are seen to have later."""
     directory = tmp_path_factory.mktemp("preempted")
     recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
-    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in NAMES)))
+    recorder.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="a") for name in NAMES)))
     times = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
     for at in range(0, 600, 10):
         for place, name in enumerate(NAMES):
             process = Process(pid=1 + (at >= 360 and name == "w0"), user="u", command="train.py")
             given = {"time_unix_s": START + at + place, "took_s": 1.0 + place, "interval_s": 10.0, "slice": "a"}
             if not 300 <= at < 400:
-                recorder.take(sample(name, step_time_s=times, process=process, **given))
+                recorder.add(sample(name, step_time_s=times, process=process, **given))
             elif name == "w0" and at < 360:
-                recorder.take(failed_sample(name, **given))
+                recorder.add(failed_sample(name, **given))
             else:
-                recorder.take(failed_sample(name, "empty-trace", process=process, **given))
+                recorder.add(failed_sample(name, "empty-trace", process=process, **given))
         recorder.tick(START + at)
     recorder.close()
     return directory
@@ -209,18 +209,18 @@ def test_the_bell_rings_for_what_is_played_not_for_what_was_before(watching):
     watching.press("b").after(0)
     watching.press(*"<" * 9).after(0)
     assert watching.row("w0").startswith(" X w0")
-    assert not watching.player.take_alarm()
+    assert not watching.player.pop_alarm()
     watching.press(*"<" * 4).after(0)
-    assert not watching.player.take_alarm()
+    assert not watching.player.pop_alarm()
     watching.press(">", ">").after(0)
     assert watching.row("w0").startswith(" X w0")
-    assert watching.player.take_alarm()
+    assert watching.player.pop_alarm()
 
 
 def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):
     """A change of all workers together is no change of one, however fast the recording is read."""
     assert "no change of any worker" in Watching(eventless).after(0).press("e").picture
-    feed = FeedSettings(origin=RecordingSource(str(eventless)))
+    feed = FeedSettings(source=RecordingSource(str(eventless)))
     assert once.run(feed=feed, needs=Needs(samples=3)) == 0
     since = [line.split()[2] for line in capsys.readouterr().out.splitlines()[4:]]
     assert since == [time.strftime("%H:%M:%S", time.localtime(START))] * 3
@@ -321,10 +321,10 @@ def quiet(tmp_path_factory):
     """Eight hours of a worker that restarts in the fourth."""
     directory = tmp_path_factory.mktemp("quiet")
     recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
-    recorder.take(Workers(targets=(Target(worker="w0", address="w0:1"),)))
+    recorder.add(Workers(targets=(Target(worker="w0", address="w0:1"),)))
     for at in range(0, 8 * 3600, 120):
         process = Process(pid=1 + (at >= 4 * 3600), user="u", command="train.py")
-        recorder.take(sample("w0", time_unix_s=START + at, took_s=1.0, interval_s=120.0, process=process))
+        recorder.add(sample("w0", time_unix_s=START + at, took_s=1.0, interval_s=120.0, process=process))
         recorder.tick(START + at)
     recorder.close()
     return directory
@@ -400,7 +400,7 @@ def test_the_limits_of_a_time_are_those_of_at(tape):
 
 def test_a_time_that_an_event_names_says_from_when_on_that_was_known(tape, capsys):
     """Events name when a change began; samples show it later. The next change is that one."""
-    assert events.run(feed=FeedSettings(origin=RecordingSource(str(tape)))) == 0
+    assert events.run(feed=FeedSettings(source=RecordingSource(str(tape)))) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "critical" in line)
     at_unix_s = time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S"))
     opened = Watching(tape, at_unix_s).after(0)
@@ -414,7 +414,7 @@ def test_a_time_that_an_event_names_says_from_when_on_that_was_known(tape, capsy
         assert watching.press("]").row("w0").startswith(" X")
         assert known[1] == time.strftime("%H:%M:%S", time.localtime(watching.at))
     for command in (once, why):
-        feed = FeedSettings(origin=RecordingSource(str(tape), line[:19].replace(" ", "T")))
+        feed = FeedSettings(source=RecordingSource(str(tape), line[:19].replace(" ", "T")))
         assert command.run(feed=feed, needs=Needs(samples=3)) == 0
         said = capsys.readouterr().err
         assert said.startswith(f"tpumon: began at {line[11:19]}, known from {known[1]} on: w0: critical: ")
@@ -437,7 +437,7 @@ def test_what_was_known_within_the_second_that_is_named_is_shown(restarts, capsy
     assert "began at" not in player.picture
     assert recording.moment_of("-0s") == recording.span_unix_s()[1]
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(START + 3000))
-    once.run(feed=FeedSettings(origin=RecordingSource(str(restarts), at)), needs=Needs(samples=3))
+    once.run(feed=FeedSettings(source=RecordingSource(str(restarts), at)), needs=Needs(samples=3))
     said = capsys.readouterr()
     assert "and 3 more was restarted" in said.out
     assert said.err == ""
@@ -494,7 +494,7 @@ def test_keys_of_the_view_work_and_outlast_a_jump(watching):
 
 def test_a_pipe_gets_everything_at_once(tape, capfd):
     """As lines, or as text."""
-    feed = FeedSettings(origin=RecordingSource(str(tape)))
+    feed = FeedSettings(source=RecordingSource(str(tape)))
     lines = monitor.MonitorSettings(feed=feed, display=DisplaySettings(), output=Export(name="jsonl", where="-"))
     assert monitor.run(lines) == 0
     assert len(capfd.readouterr().out.splitlines()) == 3 * HOURS_S // 120
@@ -506,7 +506,7 @@ def test_a_pipe_gets_everything_at_once(tape, capfd):
 
 def test_once_judges_the_end_of_a_recording(tape, capsys):
     """All are well there, and there are enough samples."""
-    assert once.run(feed=FeedSettings(origin=RecordingSource(str(tape))), needs=Needs(samples=3)) == 0
+    assert once.run(feed=FeedSettings(source=RecordingSource(str(tape))), needs=Needs(samples=3)) == 0
     table = capsys.readouterr().out.splitlines()[-len(NAMES) :]
     assert [line.split()[:2] for line in table] == [[name, "ok"] for name in NAMES]
 
@@ -515,24 +515,24 @@ def test_once_judges_the_end_of_a_recording(tape, capsys):
 def test_why_says_of_which_moment_of_a_recording_it_is(named, verdict, request, capsys):
     """What was found before and is over is in the events."""
     directory = str(request.getfixturevalue(named))
-    assert why.run(feed=FeedSettings(origin=RecordingSource(directory)), needs=Needs(samples=3)) == 0
+    assert why.run(feed=FeedSettings(source=RecordingSource(directory)), needs=Needs(samples=3)) == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{verdict}: ")
     assert re.search(rf"^So it was at .*; what happened before: tpumon events --from {re.escape(directory)}$", second)
-    once.run(feed=FeedSettings(origin=RecordingSource(directory)), needs=Needs(samples=3))
+    once.run(feed=FeedSettings(source=RecordingSource(directory)), needs=Needs(samples=3))
     assert capsys.readouterr().out.splitlines()[1:3] == [second, ""], "as once does"
 
 
 def test_what_is_over_is_not_to_be_looked_at_again(tmp_path, capsys):
     """Of a silence that has just begun: no further run goes on from it."""
     recorder = Wired(lambda _: Recorder(str(tmp_path / "over"), clock=lambda: START))
-    recorder.take(Workers(targets=(Target(worker="w", address="w:1"),)))
+    recorder.add(Workers(targets=(Target(worker="w", address="w:1"),)))
     for at in (0, 10, 20):
-        recorder.take(sample("w", time_unix_s=START + at, interval_s=10.0))
-    recorder.take(failed_sample("w", "empty-trace", time_unix_s=START + 30, interval_s=10.0))
+        recorder.add(sample("w", time_unix_s=START + at, interval_s=10.0))
+    recorder.add(failed_sample("w", "empty-trace", time_unix_s=START + 30, interval_s=10.0))
     recorder.close()
     for command in (once, why):
-        command.run(feed=FeedSettings(origin=RecordingSource(str(tmp_path / "over"))), needs=Needs(samples=3))
+        command.run(feed=FeedSettings(source=RecordingSource(str(tmp_path / "over"))), needs=Needs(samples=3))
         said = capsys.readouterr().out
         assert "1 of 1 workers run nothing" in said.splitlines()[0]
         assert "One look" not in said
@@ -541,7 +541,7 @@ def test_what_is_over_is_not_to_be_looked_at_again(tmp_path, capsys):
 @pytest.mark.parametrize("at", ["-80m", time.strftime("%Y-%m-%dT%H:%M", time.localtime(START + 6000))])
 def test_once_and_why_judge_the_moment_that_is_asked_for(tape, capsys, at):
     """By what was known then: w0 was critical, and nothing of what came later is known."""
-    feed = FeedSettings(origin=RecordingSource(str(tape), at))
+    feed = FeedSettings(source=RecordingSource(str(tape), at))
     assert once.run(feed=feed, needs=Needs(samples=3)) == 1
     assert "w0      critical" in capsys.readouterr().out
     assert why.run(feed=feed, needs=Needs(samples=3)) == 1
@@ -552,11 +552,11 @@ def test_a_moment_in_a_gap_has_no_current_figures(tmp_path, capsys):
     """As a screen would have shown then, had somebody looked."""
     recorder = Wired(lambda _: Recorder(str(tmp_path / "gap"), clock=lambda: START))
     for at in (0, 10, 20, 3600):
-        recorder.take(
+        recorder.add(
             Workers(targets=(Target(worker="w", address="w:1"),)), sample("w", time_unix_s=START + at, interval_s=10.0)
         )
     recorder.close()
-    once.run(feed=FeedSettings(origin=RecordingSource(str(tmp_path / "gap"), "-30m")), needs=Needs(samples=3))
+    once.run(feed=FeedSettings(source=RecordingSource(str(tmp_path / "gap"), "-30m")), needs=Needs(samples=3))
     assert "S  w       stale" in capsys.readouterr().out
 
 

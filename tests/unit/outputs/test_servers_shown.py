@@ -15,7 +15,7 @@ from support.shown import display_of, lines, press, screen
 from support.wired import Judged
 from tpumon.cli.commands.once import _table, _TableRow
 from tpumon.model import JobKind, Process
-from tpumon.model.figure_table import COMPARED, held_by, of_job, values
+from tpumon.model.figure_table import COMPARED, applicable_figures, of_job, values
 from tpumon.model.figures import ServerFigures
 from tpumon.outputs.metrics import SAMPLE_METRICS
 from tpumon.outputs.text_blocks import render_block
@@ -40,7 +40,7 @@ def of_kind(kind, sample=None):
 def test_the_kind_of_job_says_which_figures_are_shown(kind, held):
     """Those of a server in place of those of steps; of a job that does both in turn, both."""
     sample = of_kind(kind)
-    assert {figure.key for figure in held_by([sample])} == {"mxu", "hbm"} | held
+    assert {figure.key for figure in applicable_figures([sample])} == {"mxu", "hbm"} | held
     there = {key for key, value in values(of_job(sample).figures).items() if value is not None}
     assert there == ({"mxu", "hbm"} | held) - {"infeed"}
 
@@ -48,8 +48,8 @@ def test_the_kind_of_job_says_which_figures_are_shown(kind, held):
 def test_without_figures_of_a_server_its_steps_are_shown():
     sample = of_kind("serving", traced())
     assert of_job(sample) is sample
-    assert {figure.key for figure in held_by([sample])} == {"mxu", "hbm"} | OF_TRAINING
-    assert held_by([]) == held_by([traced()])
+    assert {figure.key for figure in applicable_figures([sample])} == {"mxu", "hbm"} | OF_TRAINING
+    assert applicable_figures([]) == applicable_figures([traced()])
 
 
 def test_reasons_are_those_of_the_figures_that_are_shown():

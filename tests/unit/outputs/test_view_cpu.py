@@ -8,23 +8,23 @@ from support.sample_kinds import NOW, cpus, on_cpu, traced, workers_of
 from support.samples import changed
 from support.shown import display_of, empty_display, failed, lines, press, screen
 from tpumon.errors import NOT_SEEN
-from tpumon.model.figure_table import held_by
+from tpumon.model.figure_table import applicable_figures
 
 OF_A_TPU = {"mxu", "idle", "infeed", "hbm"}
 
 
 def shown(*samples, now=NOW, **settings):
     display = empty_display(**settings)
-    display.take(workers_of(*{one.worker: one for one in samples}.values()))
-    display.take(*samples)
+    display.add(workers_of(*{one.worker: one for one in samples}.values()))
+    display.add(*samples)
     display.refresh(now)
     return display
 
 
 def test_figures_of_a_device_say_nothing_of_a_job_on_a_cpu():
     """Beside a TPU they stay."""
-    assert not OF_A_TPU & {figure.key for figure in held_by([on_cpu()])}
-    assert {figure.key for figure in held_by([on_cpu(), traced()])} >= OF_A_TPU
+    assert not OF_A_TPU & {figure.key for figure in applicable_figures([on_cpu()])}
+    assert {figure.key for figure in applicable_figures([on_cpu(), traced()])} >= OF_A_TPU
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_figures_of_a_device_say_nothing_of_a_job_on_a_cpu():
 )
 def test_where_a_device_is_known_its_figures_are_asked_for(known):
     """A TPU that a trace does not show is missing, which must be seen."""
-    figures = {figure.key for figure in held_by([changed(on_cpu(), **known)])}
+    figures = {figure.key for figure in applicable_figures([changed(on_cpu(), **known)])}
     assert figures >= OF_A_TPU
 
 

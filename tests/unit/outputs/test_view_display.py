@@ -73,7 +73,7 @@ def test_it_waits_until_something_is_heard_of_a_worker():
     display = empty_display()
     waits = [display.waits]
     targets = tuple(Target(worker=worker, address=f"{worker}:1") for worker in "ab")
-    for step in (lambda: display.take(Workers(targets=targets)), lambda: display.take(failed("b"))):
+    for step in (lambda: display.add(Workers(targets=targets)), lambda: display.add(failed("b"))):
         step()
         display.refresh(NOW)
         waits.append(display.waits)
@@ -84,7 +84,7 @@ def test_without_a_worker_it_says_what_to_do():
     """WAITING, and the line that tells what to add to the job, wrapped and whole."""
     display = empty_display()
     line = "no profiler server on this host; add to the job: server = jax.profiler.start_server(9999)"
-    display.take(Workers(waiting=line))
+    display.add(Workers(waiting=line))
     display.refresh(NOW)
 
     texts = lines(display, 40, 12)
@@ -198,7 +198,7 @@ def test_a_live_worker_without_a_profiler_is_not_ok():
     message = "connection refused; no server there"
     alone = failed("w3", message=message, source="runtime", hbm_used_bytes=1 << 30, hbm_total_bytes=16 << 30)
     display = display_of(*(answered(f"w{i}") for i in range(6)), replace(alone, address="10.0.0.3:9999"))
-    display.take(Workers(targets=tuple(Target(worker=f"w{i}", address=f"10.0.0.{i}:9999") for i in range(6))))
+    display.add(Workers(targets=tuple(Target(worker=f"w{i}", address=f"10.0.0.{i}:9999") for i in range(6))))
     display.refresh(NOW)
 
     row = next(line for line in lines(display, 80, 24) if " w3 " in line)
@@ -223,12 +223,12 @@ def test_an_exporter_that_is_gone_is_not_taken_for_the_fleet(width):
     assert "EXPORTER DOWN >7s" in " ".join(lines(display, width, 24, now=NOW + 7)[:3])
     if width == 80:
         assert "from http://10.0.0.9:10466" in lines(display, width, 24, now=NOW + 7)[0]
-    display.take(ExporterSnapshot(complete=True, number=1))  # it answers again: nothing came of its workers yet
+    display.add(ExporterSnapshot(complete=True, number=1))  # it answers again: nothing came of its workers yet
     display.refresh(NOW)
     top = " ".join(lines(display, width, 24)[:3])
     assert "EXPORTER" not in top
     assert "WAITING" in top
-    display.take(answered(name_of(0)))
+    display.add(answered(name_of(0)))
     display.refresh(NOW)
     assert "EXPORTER" not in lines(display, width, 24)[0]
 
@@ -239,7 +239,7 @@ def test_the_workers_of_an_exporter_that_never_answered_are_missed(width):
     display = display_of(answered("w0"), answered("w1"))
     followed = tuple(Target(worker=name, address=f"{name}:1") for name in ("w0", "w1"))
     for unheard, words in ((("http://b:1",), "1 EXPORTER DOWN"), (("a", "b"), "2 EXPORTERS DOWN"), ((), "")):
-        display.take(Workers(targets=followed, unheard=unheard))
+        display.add(Workers(targets=followed, unheard=unheard))
         display.refresh(NOW)
         top = " ".join(" ".join(lines(display, width, 24)[:3]).split())
         assert words in top
@@ -339,7 +339,7 @@ def test_freezing_holds_the_picture_while_data_goes_on_being_taken_in(key):
     press(display, key)
     before = screen(display, now=NOW)
     for i in range(1, 6):
-        display.take(answered("w", NOW + i, mxu_utilization_ratio=0.77))
+        display.add(answered("w", NOW + i, mxu_utilization_ratio=0.77))
         display.refresh(NOW + i)
 
     held = screen(display, now=NOW + 6)
@@ -359,7 +359,7 @@ def test_a_held_picture_says_when_the_worker_is_gone_meanwhile():
     """FROZEN does not hide that there are no figures any more."""
     display = display_of(answered("w"))
     press(display, "p")
-    display.take(failed("w", time_unix_s=NOW + 5))
+    display.add(failed("w", time_unix_s=NOW + 5))
     display.refresh(NOW + 5)
 
     assert "now DOWN" in lines(display, now=NOW + 5)[0]
@@ -371,7 +371,7 @@ def test_the_chosen_worker_stays_chosen_when_rows_move():
     press(display, "down", "down", "down")
     assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(2)
 
-    display.take(bad(name_of(4), time_unix_s=NOW + 1))
+    display.add(bad(name_of(4), time_unix_s=NOW + 1))
     display.refresh(NOW + 1)
     assert rows_of(display)[0] == name_of(4)
     assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(2)
@@ -511,7 +511,7 @@ def test_a_worker_that_is_gone_takes_its_screen_with_it():
     """Nobody looks at the screen of a worker that is not followed any more."""
     display = display_of(*fleet(3))
     press(display, "j", "enter")
-    display.take(Workers(targets=tuple(Target(worker=name_of(i), address=f"{i}") for i in (1, 2))))
+    display.add(Workers(targets=tuple(Target(worker=name_of(i), address=f"{i}") for i in (1, 2))))
     display.refresh(NOW)
 
     assert rows_of(display) == [name_of(1), name_of(2)]
@@ -654,7 +654,7 @@ def test_rows_do_not_jump():
     display = display_of(*(answered(name_of(i), mxu_utilization_ratio=0.1 * (i + 1)) for i in range(3)), sort="mxu")
     before = rows_of(display)
     for i in range(3):
-        display.take(answered(name_of(i), NOW + 1, mxu_utilization_ratio=0.9 - 0.1 * i))
+        display.add(answered(name_of(i), NOW + 1, mxu_utilization_ratio=0.9 - 0.1 * i))
     display.refresh(NOW + 1)
     assert rows_of(display, now=NOW + 1) == before
     assert "s sort:mxu held " in lines(display, now=NOW + 1)[-1], "the figures say otherwise"
@@ -662,14 +662,14 @@ def test_rows_do_not_jump():
     assert rows_of(display, now=NOW + 6) == before[::-1]
     assert "s sort:mxu  1-3/3" in lines(display, now=NOW + 6)[-1]
     for i in range(3):
-        display.take(answered(name_of(i), NOW + 7, mxu_utilization_ratio=0.1 * (i + 1)))
+        display.add(answered(name_of(i), NOW + 7, mxu_utilization_ratio=0.1 * (i + 1)))
     display.refresh(NOW + 7)
     press(display, "S", "S")
     assert rows_of(display, now=NOW + 7) == before, "a key sorts at once"
     assert "held" not in lines(display, now=NOW + 7)[-1]
 
     display = display_of(*fleet(3))
-    display.take(failed(name_of(2), time_unix_s=NOW + 1))
+    display.add(failed(name_of(2), time_unix_s=NOW + 1))
     display.refresh(NOW + 1)
     assert rows_of(display, now=NOW + 1)[0] == name_of(2)
 
@@ -681,9 +681,9 @@ def test_one_that_comes_and_goes_moves_nobody_else(sort):
     before = [name for name in rows_of(display) if name != name_of(7)]
     for second in range(1, 5):
         for i in range(7):
-            display.take(answered(name_of(i), NOW + second, mxu_utilization_ratio=(i * 3 + second) % 7 / 10))
+            display.add(answered(name_of(i), NOW + second, mxu_utilization_ratio=(i * 3 + second) % 7 / 10))
         last = answered if second % 2 else failed
-        display.take(last(name_of(7), time_unix_s=NOW + second))
+        display.add(last(name_of(7), time_unix_s=NOW + second))
         display.refresh(NOW + second)
         now = rows_of(display, now=NOW + second)
         assert [name for name in now if name != name_of(7)] == before
@@ -700,7 +700,7 @@ def test_those_that_are_as_bad_as_before_stay_where_they_are():
     display = display_of(*fleet(12), *those(ratios, NOW), thresholds=AT_ONCE)
     assert rows_of(display)[:3] == [name_of(i) for i in (2, 1, 0)]
     for sample in (*those(ratios[::-1], NOW + 1), failed(name_of(11), time_unix_s=NOW + 1)):
-        display.take(sample)
+        display.add(sample)
     display.refresh(NOW + 1)
     assert rows_of(display, now=NOW + 1)[:4] == [name_of(i) for i in (11, 2, 1, 0)]
     display.refresh(NOW + 6)
@@ -780,13 +780,13 @@ def test_rows_that_are_equally_bad_stay_by_name():
     display = display_of(*later(NOW, 0), thresholds=AT_ONCE)
     for second in range(0, 120, 6):
         for sample in later(NOW + second, second):
-            display.take(sample)
+            display.add(sample)
         display.refresh(NOW + second)
         assert rows_of(display, now=NOW + second) == names
-    display.take(answered(names[4], NOW + 200, **infeed(0.99)))
+    display.add(answered(names[4], NOW + 200, **infeed(0.99)))
     for sample in later(NOW + 200, 1):
         if sample.worker != names[4]:
-            display.take(sample)
+            display.add(sample)
     display.refresh(NOW + 200)
     assert rows_of(display, now=NOW + 200)[0] == names[4]
 

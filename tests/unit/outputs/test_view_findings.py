@@ -27,10 +27,10 @@ def told(*findings, workers=4, not_judged=(), causes=None, judged=None, slice_=N
     """A display of workers that an exporter has judged: `causes` and `judged` are those of each by its number."""
     display = empty_display(**settings)
     targets = (Target(worker=name_of(i), address=f"{name_of(i)}:1", slice=slice_) for i in range(workers))
-    display.take(Workers(targets=tuple(targets)))
-    display.take(ExporterSnapshot(complete=True, number=1, findings=findings, not_judged=tuple(not_judged)))
+    display.add(Workers(targets=tuple(targets)))
+    display.add(ExporterSnapshot(complete=True, number=1, findings=findings, not_judged=tuple(not_judged)))
     for i in range(workers):
-        display.take(answered(name_of(i), findings=tuple((causes or {}).get(i, ())), judged=(judged or {}).get(i)))
+        display.add(answered(name_of(i), findings=tuple((causes or {}).get(i, ())), judged=(judged or {}).get(i)))
     display.refresh(NOW)
     return display
 
@@ -52,7 +52,7 @@ def test_a_worker_with_too_few_samples_is_said_not_to_be_judged_yet():
     first = line_about(display, "ok since", 100, 30)
     for number in range(1, 4):  # the first one was compared with nobody
         now = NOW + 10.0 * number
-        display.take(*(answered(name_of(i), time_unix_s=now) for i in range(4)))
+        display.add(*(answered(name_of(i), time_unix_s=now) for i in range(4)))
         display.refresh(now)
     assert "; not judged yet: straggler (2 more samples)" in first
     assert "judged" not in "".join(lines(display, 100, 30, now))
@@ -95,10 +95,10 @@ def test_the_line_says_as_much_as_there_is_room_for(width, text):
     sentence = "On w, steps are long; the others wait for it (it waits 5%, the median is 30%)."
     cause = Cause(words="waits 5%", finding="straggler", severity="critical")
     display = empty_display()
-    display.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in ("v", "w"))))
+    display.add(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in ("v", "w"))))
     findings = (finding("w", sentence=sentence), finding("v", finding="slow-down"))
-    display.take(ExporterSnapshot(complete=True, number=1, findings=findings))
-    display.take(answered("v", findings=()), answered("w", findings=(cause,)))
+    display.add(ExporterSnapshot(complete=True, number=1, findings=findings))
+    display.add(answered("v", findings=()), answered("w", findings=(cause,)))
     display.refresh(NOW)
     press(display, "G")  # details of another worker
     assert next(line for line in lines(display, width, 30) if re.match(" X w(:| since)", line)) == text
@@ -209,7 +209,7 @@ def test_a_workers_page_says_what_cannot_be_judged_of_that_worker():
 def test_a_frozen_page_says_what_could_not_be_judged_then():
     display = display_of(answered("zz", hbm_used_bytes=None, hbm_total_bytes=None, devices=()))
     press(display, "p")
-    display.take(answered("zz", NOW + 10, hbm_used_bytes=9, hbm_total_bytes=16))
+    display.add(answered("zz", NOW + 10, hbm_used_bytes=9, hbm_total_bytes=16))
     display.refresh(NOW + 10)
     press(display, "w")
     assert "hbm-nearly-full: no runtime metrics" in " ".join(screen(display, 100, 60, NOW + 10).split())
@@ -234,7 +234,7 @@ def test_nothing_found_is_said_and_nothing_known_is_another_thing():
     assert "no finding" in shown
     assert "straggler" not in shown.partition("What cannot be judged")[0]
     display = empty_display()
-    display.take(Workers(targets=(Target(worker="w", address="w:1"),)))
+    display.add(Workers(targets=(Target(worker="w", address="w:1"),)))
     display.refresh(NOW)
     press(display, "w")
     assert "nothing is known yet: no figures so far" in screen(display)
@@ -257,8 +257,8 @@ def test_the_line_counts_what_the_list_has_above_info():
     """A worker that is down, too; what the exporter calls info and a restart are on the list only."""
     display = told(finding(name_of(0)), finding(name_of(1), finding="compute-bound", severity="info"), workers=2)
     assert "see w" not in screen(display)
-    display.take(Workers(targets=tuple(Target(worker=name_of(i), address=f"{name_of(i)}:1") for i in range(3))))
-    display.take(failed(name_of(2)))
+    display.add(Workers(targets=tuple(Target(worker=name_of(i), address=f"{name_of(i)}:1") for i in range(3))))
+    display.add(failed(name_of(2)))
     display.refresh(NOW)
     assert "(+1, see w)" in screen(display)
     press(display, "w")
@@ -323,7 +323,7 @@ def test_a_hang_is_said_in_the_row():
     for severity, word, mark in (("info", "may hang", "N"), ("warning", "hang", "!"), ("critical", "hang", "X")):
         stuck = Cause(words="nothing runs for 400 s", finding="hang", severity=severity, since_unix_s=NOW - 400)
         display = told(workers=4)
-        display.take(failed(name_of(3), "empty-trace", "the trace holds no event", findings=(stuck,)))
+        display.add(failed(name_of(3), "empty-trace", "the trace holds no event", findings=(stuck,)))
         display.refresh(NOW)
         line = line_about(display, "NO ACTIVITY 0s: ")
         assert f" {mark} {name_of(3)} " in line
@@ -341,7 +341,7 @@ def test_in_a_hang_who_stopped_first_comes_before_those_that_wait():
         stuck = Cause(words="nothing runs", finding="hang", severity="critical", since_unix_s=NOW, excess=excess)
         devices = ({"device": "0", "runtime_hlo_queue_size": queue},)
         why = "the trace holds no event"
-        display.take(failed(name_of(i), "empty-trace", why, source="runtime", devices=devices, findings=(stuck,)))
+        display.add(failed(name_of(i), "empty-trace", why, source="runtime", devices=devices, findings=(stuck,)))
     display.refresh(NOW + 6)
     rows = [line for line in lines(display, 80, 24) if "nothing runs" in line and " X tpu-worker-" in line]
     assert first in rows[0], rows
@@ -360,7 +360,7 @@ def test_the_one_that_differs_comes_before_those_that_all_have_the_same():
     for query in range(4):
         for i in range(8):
             own = infeed(0.06) if i == 5 else infeed(0.15)
-            display.take(stepping(name_of(i), 0.7 if i == 5 else 0.65, NOW + 10 * query, **own))
+            display.add(stepping(name_of(i), 0.7 if i == 5 else 0.65, NOW + 10 * query, **own))
         display.refresh(NOW + 10 * query)
     now = NOW + 30
     assert line_about(display, f" {name_of(5)}  ", 120, 30)[1] == "!"
@@ -379,11 +379,11 @@ def test_an_attached_view_shows_the_exporters_findings():
     targets = Workers(targets=tuple(Target(worker=name_of(i), address=f"{name_of(i)}:1") for i in range(8)))
     samples = [answered(name_of(i), **infeed(0.3 if i < 2 else 0.01)) for i in range(8)]
     for each in (there, here, own):
-        each.take(targets)
+        each.add(targets)
     samples = [*(replace(sample, time_unix_s=NOW - 10) for sample in samples), *samples]  # the first has no other yet
-    judged = [there.take(sample).sample for sample in samples]
-    own.take(*samples)
-    here.take(there.snapshot(NOW), *judged)
+    judged = [there.add(sample).sample for sample in samples]
+    own.add(*samples)
+    here.add(there.snapshot(NOW), *judged)
     for display in (here, own):
         display.refresh(NOW)
     for keys in ((), ("w",), ("esc", "enter"), ("w",)):

@@ -77,9 +77,9 @@ def test_a_soft_axis_of_ratios_stays_within_them(values):
 def trend_of(*samples, end_unix_s=NOW + 1000):
     fleet = Analysis()
     fleet.remember()
-    fleet.take(Workers(targets=(Target(worker="w", address="w:1"),)))
+    fleet.add(Workers(targets=(Target(worker="w", address="w:1"),)))
     for sample in samples:
-        history = fleet.take(sample).status.history
+        history = fleet.add(sample).status.history
     return Trend(history.series, history.last.interval_s, end_unix_s)
 
 

@@ -165,7 +165,7 @@ def test_keys_change_the_span_and_its_end():
     press(display, "left", "right")
     assert "last 15m" in screen(display)
     press(display, "left")
-    display.take(answered("w", NOW + 60))
+    display.add(answered("w", NOW + 60))
     display.refresh(NOW + 60)
     press(display, "right")
     assert "last 15m" in screen(display, now=NOW + 60), "looking back takes time"
@@ -181,7 +181,7 @@ def test_a_graph_that_is_coarse_because_of_many_workers_says_so():
     """A day and a week are; an hour is not."""
     display = display_of(*fleet(600))
     press(display, "enter", *["+"] * 20)
-    display.take(*fleet(600, time_unix_s=NOW + 10))
+    display.add(*fleet(600, time_unix_s=NOW + 10))
     assert "last 7d in steps of 30m" in screen(display, 120, 60)
     press(display, "-", "-")
     assert "last 1d in steps of 3m" in screen(display, 120, 60)
@@ -207,8 +207,8 @@ def trouble():
     ):
         for other in fleet(6, time_unix_s=at, runtime={"uptime_s": 3600.0}, **usual):
             if other.worker != bad:
-                display.take(other)
-        display.take(sample)
+                display.add(other)
+        display.add(sample)
         display.refresh(at)
     return display
 
@@ -237,7 +237,7 @@ def test_what_happened_to_a_slice_is_one_line_of_the_changes():
     """On the page of a worker it is the worker's."""
     display = display_of(*fleet(3))
     for number in range(3):
-        display.take(failed(name_of(number), time_unix_s=NOW + 1 + number))
+        display.add(failed(name_of(number), time_unix_s=NOW + 1 + number))
     display.refresh(NOW + 4)
     press(display, "e")
     shown = screen(display, now=NOW + 4)
@@ -250,12 +250,12 @@ def test_what_happened_to_a_slice_is_one_line_of_the_changes():
 def test_an_exporter_that_was_away_is_one_line_of_the_changes():
     """With its whole name, which widens no column; there is no worker to open."""
     display = display_of(*fleet(3))
-    display.take(failed(name_of(0), time_unix_s=NOW + 1))
+    display.add(failed(name_of(0), time_unix_s=NOW + 1))
     what = Change(
         number=0, time_unix_s=NOW + 2, worker="exporter 10.10.10.10:10466", what="exporter", state="stale",
         severity="unknown", words="its 3 workers are not seen",
     )  # fmt: skip
-    display.take(what)
+    display.add(what)
     display.refresh(NOW + 4)
     press(display, "e")
     shown = lines(display, now=NOW + 4)
@@ -345,7 +345,7 @@ def test_a_frozen_picture_has_no_later_changes():
     """They come with the others when it goes on."""
     display = display_of(*fleet(3))
     press(display, "e", "p")
-    display.take(failed(name_of(1), time_unix_s=NOW + 1))
+    display.add(failed(name_of(1), time_unix_s=NOW + 1))
     display.refresh(NOW + 1)
     assert "no change of any worker" in screen(display, now=NOW + 1)
     press(display, "p")
@@ -355,7 +355,7 @@ def test_a_frozen_picture_has_no_later_changes():
 def test_since_when_it_is_critical_and_since_when_in_trouble():
     """Both, where they differ."""
     display = display_of(answered("w", NOW - 100, **infeed(0.1)), thresholds=AT_ONCE, now=NOW - 100)
-    display.take(answered("w", NOW - 50, **infeed(0.5)))
+    display.add(answered("w", NOW - 50, **infeed(0.5)))
     display.refresh(NOW - 50)
     wanted = f"critical since {clock(NOW - 50, NOW)}, in trouble since {clock(NOW - 100, NOW)} or earlier"
     assert f"{wanted}: infeed 50%" in screen(display, 120, now=NOW - 50)
@@ -365,7 +365,7 @@ def test_since_when_it_is_critical_and_since_when_in_trouble():
 def test_what_was_so_at_the_first_look_may_have_begun_before(size):
     """In its row at least so long, on its page `or earlier`; what began while it was watched has a time."""
     display = display_of(failed("w", time_unix_s=NOW - 20), answered("v", NOW - 20), now=NOW - 20)
-    display.take(failed("v", time_unix_s=NOW - 10))
+    display.add(failed("v", time_unix_s=NOW - 10))
     display.refresh(NOW)
     shown = screen(display, *size)
     assert ("DOWN >20s: " in shown, "DOWN 10s: " in shown) == (True, True)
@@ -375,12 +375,12 @@ def test_what_was_so_at_the_first_look_may_have_begun_before(size):
     assert f"D DOWN >20s since {clock(NOW - 20, NOW)} or earlier, no figures yet" in screen(display, *size)
     assert "  DOWN >20s  " in lines(display, *size)[0]
     reader = empty_display()
-    reader.take(Workers(targets=(Target(worker="w", address="w:1"),)))
+    reader.add(Workers(targets=(Target(worker="w", address="w:1"),)))
     cause = Cause(words="infeed 9%", finding="input-bound", since_unix_s=NOW - 500, since_or_earlier=True)
     found = Finding(
         finding="input-bound", severity="warning", workers=("w",), since_unix_s=NOW - 500, since_or_earlier=True
     )
-    reader.take(ExporterSnapshot(complete=True, number=1, findings=(found,)), answered("w", findings=(cause,)))
+    reader.add(ExporterSnapshot(complete=True, number=1, findings=(found,)), answered("w", findings=(cause,)))
     reader.refresh(NOW)
     press(reader, "enter")
     assert f"! input-bound since {clock(NOW - 500, NOW)} or earlier: infeed 9%" in screen(reader, *size), (
@@ -392,7 +392,7 @@ def test_what_began_before_the_first_look_was_nothing_before_it():
     """A finding takes several samples; no earlier one showed that the worker was ok."""
     waits = [answered("w", NOW - 20 + 10 * i, **infeed(0.5)) for i in range(3)]
     display = display_of(*waits, now=NOW, workers=["w", "v"])
-    display.take(answered("v", NOW), failed("v", time_unix_s=NOW + 10))
+    display.add(answered("v", NOW), failed("v", time_unix_s=NOW + 10))
     display.refresh(NOW + 10)
     press(display, "e")
     shown = screen(display, 120, 24, now=NOW + 10)
@@ -410,12 +410,10 @@ def test_what_began_before_the_first_look_was_nothing_before_it():
 def test_beside_figures_and_parts_of_a_step_the_slices_median_stands():
     """Of the worker's own slice; the part that differs most comes first."""
     display = empty_display()
-    display.take(
-        Workers(targets=tuple(Target(worker=f"w{i}", address=f"w{i}:1", slice="ab"[i % 2]) for i in range(10)))
-    )
+    display.add(Workers(targets=tuple(Target(worker=f"w{i}", address=f"w{i}:1", slice="ab"[i % 2]) for i in range(10))))
     for i in range(10):
         parts = {"high_flops_compute": 0.0537 if i == 4 else 0.037 + 0.1 * (i % 2), "idle": 0.01}
-        display.take(answered(f"w{i}", step_parts_s=parts, mxu_utilization_ratio=0.4 + 0.1 * (i % 2)))
+        display.add(answered(f"w{i}", step_parts_s=parts, mxu_utilization_ratio=0.4 + 0.1 * (i % 2)))
     display.refresh(NOW)
     press(display, "down", "down", "down", "down", "down", "enter")
     shown = screen(display, 120, 30)
@@ -435,7 +433,7 @@ def test_one_that_is_alone_is_compared_with_nobody():
 def test_one_that_is_compared_with_none_has_no_slices_figure_beside_its_own():
     """Two exporters have a worker of this name; the others are compared, without it."""
     display = empty_display()
-    display.take(
+    display.add(
         Workers(
             targets=tuple(
                 Target(worker=w, address=f"{w}:1", slice="s", ambiguous=w == "w0") for w in ("w0", "w1", "w2")
@@ -443,7 +441,7 @@ def test_one_that_is_compared_with_none_has_no_slices_figure_beside_its_own():
         )
     )
     for number in range(3):
-        display.take(answered(f"w{number}", mxu_utilization_ratio=0.1 + 0.3 * (number > 0)))
+        display.add(answered(f"w{number}", mxu_utilization_ratio=0.1 + 0.3 * (number > 0)))
     display.refresh(NOW)
     shown = {}
     for name in ("w0", "w1"):
@@ -506,19 +504,19 @@ def test_a_view_that_attaches_shows_what_one_that_ran_all_the_time_shows():
     always, attached = (empty_display(thresholds=AT_ONCE) for _ in range(2))
     targets = Workers(targets=tuple(Target(worker=name_of(i), address=f"{name_of(i)}:8466") for i in range(8)))
     for each in (fleet_, always, attached):
-        each.take(targets)
+        each.add(targets)
     for at in range(200, -1, -1):
         now = NOW - 10.0 * at
         samples = [answered(name_of(i), now, mxu_utilization_ratio=0.4 + (at * (i + 3)) % 17 / 100) for i in range(8)]
         samples[3] = answered(name_of(3), now, **infeed(0.3 if at < 100 else 0.01))
         if 150 < at < 160:
             samples[5] = failed(name_of(5), time_unix_s=now)
-        judged = [fleet_.take(sample).sample for sample in samples]
-        always.take(*samples)
+        judged = [fleet_.add(sample).sample for sample in samples]
+        always.add(*samples)
         fleet_.tick(now)
         always.refresh(now)
         if at in {50, 0}:  # attaches, and attaches again after a gap
-            attached.take(fleet_.snapshot(now), *judged)
+            attached.add(fleet_.snapshot(now), *judged)
             attached.refresh(now)
             for keys in ((), ("enter",), ("enter", "+"), ("e",)):
                 for display in (always, attached):
@@ -537,7 +535,7 @@ def test_a_worker_where_nothing_runs_looks_like_it():
     assert "NO ACTIVITY" in row
     assert "N 1 no activity" in lines(display, 120)[0]
     hang = Cause(words="nothing runs for 610 s", finding="hang", severity="critical", since_unix_s=NOW - 610)
-    display.take(failed(name_of(3), "empty-trace", "nothing ran", findings=(hang,)))
+    display.add(failed(name_of(3), "empty-trace", "nothing ran", findings=(hang,)))
     display.refresh(NOW)
     assert "X 1 critical" in lines(display, 120)[0]
     row = next(line for line in lines(display) if f" {name_of(3)} " in line)

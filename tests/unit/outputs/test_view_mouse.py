@@ -144,13 +144,13 @@ def bad(worker, time_unix_s):
 
 def alarms(display):
     """Whether a worker becoming critical, going down and being down still ring."""
-    found = [display.take_alarm()]
+    found = [display.pop_alarm()]
     for second, sample in enumerate([bad(name_of(1), NOW + 1), failed(name_of(2), time_unix_s=NOW + 2)], start=1):
-        display.take(sample)
+        display.add(sample)
         display.refresh(NOW + second)
-        found.append(display.take_alarm())
+        found.append(display.pop_alarm())
     display.refresh(NOW + 3)
-    return [*found, display.take_alarm()]
+    return [*found, display.pop_alarm()]
 
 
 def test_the_bell_rings_once_for_each_worker_that_gets_into_trouble():
@@ -185,9 +185,9 @@ def test_a_worker_that_was_critical_before_a_gap_is_no_news_after_it():
         ],
         start=1,
     ):
-        display.take(sample)
+        display.add(sample)
         display.refresh(NOW + second)
-        rung.append(display.take_alarm())
+        rung.append(display.pop_alarm())
     assert rung == [True, False, False]
     press(display, "h")
     assert screen(display, 120, 120, now=NOW + 60).count("critical: infeed") == 1
@@ -208,17 +208,17 @@ def test_what_an_exporter_remembers_rings_nothing_whenever_the_picture_is_drawn(
 
     def draw():
         display.refresh(NOW)
-        rung.append(display.take_alarm())
+        rung.append(display.pop_alarm())
 
-    past = display.fleet.take(ExporterSnapshot(complete=True, number=1, changes=(told("w0", 1, NOW - 60),)))
+    past = display.fleet.add(ExporterSnapshot(complete=True, number=1, changes=(told("w0", 1, NOW - 60),)))
     draw()
     display.on_update(past)
     draw()
-    display.take(ExporterSnapshot(complete=False, number=2, changes=(told("w0", 2, NOW),)))
+    display.add(ExporterSnapshot(complete=False, number=2, changes=(told("w0", 2, NOW),)))
     draw()
     assert rung == [False, False, True]
     # After an outage it hands on everything again, by a clock that was read a little differently.
-    display.take(
+    display.add(
         ExporterSnapshot(complete=True, number=2, changes=(told("w0", 1, NOW - 59.6), told("w0", 2, NOW + 0.4)))
     )
     draw()

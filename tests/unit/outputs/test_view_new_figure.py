@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from support.shown import NOW, answered, display_of, fleet, lines, name_of, press, screen
-from tpumon.model.figure import Figure
+from tpumon.model.figure_spec import FigureSpec
 from tpumon.model.figure_table import COMPARED, SORT_KEYS
 
-SPREAD = Figure(
+SPREAD = FigureSpec(
     key="spread",
     fields=("flops_utilization_ratio",),
     label="Step spread",

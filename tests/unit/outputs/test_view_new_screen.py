@@ -91,7 +91,7 @@ def test_a_screen_that_raises_shows_a_line_in_its_place(table_with, size):
         assert "sampling goes on" in shown
         assert "Esc back" in shown
 
-    display.take(answered(name_of(0), NOW + 1, mxu_utilization_ratio=0.777))
+    display.add(answered(name_of(0), NOW + 1, mxu_utilization_ratio=0.777))
     display.refresh(NOW + 1)
     press(display, "esc")
     assert "77.7%" in screen(display, 80, 24, now=NOW + 1)
@@ -128,7 +128,7 @@ def test_a_frame_does_not_change_once_it_is_drawn_from(table_with, monkeypatch):
     screen(display)
     frame = frames[-1]
     display.notice(f"{name_of(0)}: second")
-    display.take(answered(name_of(0), NOW + 1))
+    display.add(answered(name_of(0), NOW + 1))
     display.refresh(NOW + 1)
     screen(display, now=NOW + 1)
     assert [message.text for message in frame.messages] == [f"{name_of(0)}: first"]

@@ -77,7 +77,7 @@ def test_graphs_do_not_rescale_and_parts_do_not_move_when_nothing_changes(worker
     press(display, *keys) if keys else None
     seen = set()
     for query in range(1, 40):
-        display.take(*(jittering(query, number) for number in range(workers)))
+        display.add(*(jittering(query, number) for number in range(workers)))
         now = NOW + 10.0 * query + 1
         display.refresh(now)
         text = "\n".join(lines(display, 120, 40, now))

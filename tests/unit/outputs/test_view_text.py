@@ -113,8 +113,8 @@ def test_an_unanswered_query_prints_nothing_but_counts():
     """The header's number is that of the query, answered or not."""
     stream = io.StringIO()
     output = Wired(lambda _: TextOutput(stream, level=1, number_samples=True))
-    output.take(Workers(targets=(Target(worker="w", address="w:1"), Target(worker="v", address="v:1"))))
-    output.take(failed_sample("w", "busy"))
+    output.add(Workers(targets=(Target(worker="w", address="w:1"), Target(worker="v", address="v:1"))))
+    output.add(failed_sample("w", "busy"))
     assert stream.getvalue() == ""
-    output.take(sample(**(FIGURES | {"server_text": "TEXT"})))
+    output.add(sample(**(FIGURES | {"server_text": "TEXT"})))
     assert stream.getvalue() == "Cloud TPU Monitoring Results (Sample 1):\n\nWorker: w\nTEXT\n\n"

@@ -94,7 +94,7 @@ def test_once_a_pause_is_over_what_is_waited_for_is_shown_before_the_next_sample
         assert "paused by" not in shown
         assert f"traced in {14 - wait_s} s: {why}" in shown
     progress.waits(ADDRESS, "asked again", 9.0, is_held=True)
-    display.take(failed("w", "paused", "paused by eve", clock.unix_s))
+    display.add(failed("w", "paused", "paused by eve", clock.unix_s))
     display.refresh(clock.unix_s)
     assert "SAMPLING PAUSED" in screen(display, 160, 24, clock.unix_s)
 
@@ -220,7 +220,7 @@ def test_a_trace_that_has_not_ended_counts_in_the_header_as_it_runs(clock):
 
 def without_a_job(waiting, **settings):
     display = empty_display(**settings)
-    display.take(Workers(waiting=waiting))
+    display.add(Workers(waiting=waiting))
     display.refresh(NOW)
     return display
 

@@ -50,9 +50,9 @@ def test_a_sample_is_read_back(kind):
 def written_to(path, name):
     """What an output has appended to a file of all kinds of samples."""
     output = wired(name, str(path))
-    output.take(workers_of(*ALL))
+    output.add(workers_of(*ALL))
     for sample in ALL:
-        output.take(sample)
+        output.add(sample)
     output.close()
     return path.read_text()
 
@@ -84,7 +84,7 @@ def test_text_blocks(golden, name, level, number_samples):
     stream = io.StringIO()
     for samples in (ALL, (KINDS["trace"],)):
         output = Wired(lambda _context: TextOutput(stream, level=level, number_samples=number_samples))
-        output.take(workers_of(*samples), *samples)
+        output.add(workers_of(*samples), *samples)
     golden.check(f"outputs/text-{name}.txt", stream.getvalue())
 
 
@@ -94,7 +94,7 @@ def test_the_page_of_metrics(golden, monkeypatch, openmetrics, ending):
     monkeypatch.setattr(table, "__version__", "0.0.0")
     fleet = Analysis()
     for event in (workers_of(*ALL), *ALL):
-        fleet.take(event)
+        fleet.add(event)
     page = Exposition("prometheus").render(fleet.status(NOW), openmetrics=openmetrics)
     golden.check(f"outputs/metrics.{ending}", page + (END if openmetrics else ""))
 
@@ -104,7 +104,7 @@ def test_the_summary_of_a_fleet(golden, tmp_path):
     path = tmp_path / "out"
     samples = fleet(8)
     output = Wired(lambda context: FleetSummary(Appended(str(path)), context, pace=lambda: 0.0), clock=lambda: NOW)
-    output.take(workers_of(*samples[-8:]), *samples)
+    output.add(workers_of(*samples[-8:]), *samples)
     output.close()
     (_, last) = path.read_text().splitlines()
     golden.check("outputs/fleet-summary.json", json.dumps(json.loads(last), indent=1, ensure_ascii=False))

@@ -23,7 +23,7 @@ def sample(worker="w", reason=None, **figures):
 def test_a_json_line_is_the_whole_sample(tmp_path):
     """Every field of the contract is there, absent ones as null, a measured zero as 0; one line a sample."""
     output = wired("jsonl", str(tmp_path / "out.jsonl"))
-    output.take(
+    output.add(
         sample(
             idle_ratio=0.0,
             step_time_s=StepTimes(avg=0.01, min=0.009, max=0.011),
@@ -31,7 +31,7 @@ def test_a_json_line_is_the_whole_sample(tmp_path):
             server_text="TEXT",
         )
     )
-    output.take(sample(reason="busy"))
+    output.add(sample(reason="busy"))
     output.close()
     first, second = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
     assert list(first)[:7] == [
@@ -65,7 +65,7 @@ def test_not_a_number_is_never_written(tmp_path):
     """JSON has no NaN; it is absent."""
     file = tmp_path / "x"
     with closing(wired("jsonl", str(file))) as output:
-        output.take(sample(idle_ratio=float("nan")))
+        output.add(sample(idle_ratio=float("nan")))
     assert json.loads(file.read_text())["idle_ratio"] is None
 
 

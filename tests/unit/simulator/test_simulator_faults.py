@@ -32,7 +32,9 @@ def values_of(name):
 @st.composite
 def faults(draw):
     kind = draw(st.sampled_from(list(KINDS)))
-    given = {name: draw(st.none() | values_of(name)) for name in KINDS[kind].takes if name not in {"every", "lasts"}}
+    given = {
+        name: draw(st.none() | values_of(name)) for name in KINDS[kind].parameters if name not in {"every", "lasts"}
+    }
     start_s = draw(st.none() | st.integers(0, 10_000_000))
     length_s = None if start_s is None else draw(st.none() | st.integers(1, 10_000_000))
     return Fault(kind=kind, start_s=start_s, length_s=length_s, **given)

@@ -113,7 +113,7 @@ SHARES = {
 @pytest.mark.parametrize("share", [None, 0.15])
 @pytest.mark.parametrize("kind", SHARES)
 def test_a_part_takes_its_share(kind, share, steady):
-    asked = KINDS[kind].takes["share"] if share is None else share
+    asked = KINDS[kind].parameters["share"] if share is None else share
     seen = look(kind if share is None else f"{kind}:share={share}")
     assert near(SHARES[kind](seen), asked)
     assert SHARES[kind](steady) < 0.1
@@ -123,7 +123,7 @@ def test_a_part_takes_its_share(kind, share, steady):
 
 
 def test_every_fault_of_a_share_is_in_the_table():
-    assert set(SHARES) == {name for name, kind in KINDS.items() if "share" in kind.takes}
+    assert set(SHARES) == {name for name, kind in KINDS.items() if "share" in kind.parameters}
 
 
 OTHERS = {

@@ -4,7 +4,7 @@ Pure: samples in, findings out. docs/findings.md explains each finding.
 """
 
 from tpumon.analysis.findings.finding_state import SliceKey
-from tpumon.analysis.findings.judge import Judge, explained, slice_key_of
+from tpumon.analysis.findings.judge import Judge, hidden_findings, slice_key_of
 from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.findings.rule_table import RULES
 from tpumon.analysis.findings.rules.straggler import Straggler
@@ -19,6 +19,6 @@ __all__ = [
     "SliceKey",
     "Straggler",
     "Thresholds",
-    "explained",
+    "hidden_findings",
     "slice_key_of",
 ]

@@ -25,10 +25,10 @@ def note_followed(job: JobState) -> None:
     slices = _most(worker.target.job_slices for worker in job.workers)
     partial = [(slice_state, why) for slice_state in job.slices if (why := _not_followed(slice_state)) is not None]
     elsewhere = None
-    if slices is not None and len(job.slices) < slices and all(_name(slice_state) for slice_state in job.slices):
+    if slices is not None and len(job.slices) < slices and all(_slice_name(slice_state) for slice_state in job.slices):
         elsewhere = f"follows {len(job.slices)} of {slices} slices"
     elif partial:
-        elsewhere = f"{partial[0][1]} of slice {_name(partial[0][0])}"
+        elsewhere = f"{partial[0][1]} of slice {_slice_name(partial[0][0])}"
     own = {id(slice_state): why for slice_state, why in partial}
     for slice_state in job.slices:
         slice_state.not_followed = own.get(id(slice_state), elsewhere)
@@ -127,5 +127,5 @@ def _most(numbers: Iterable[int | None]) -> int | None:
     return max((number for number in numbers if number is not None), default=None)
 
 
-def _name(slice_state: SliceState) -> str | None:
+def _slice_name(slice_state: SliceState) -> str | None:
     return slice_state.workers[0].target.slice

@@ -39,7 +39,7 @@ from tpumon.model import (
     StatusSnapshot,
     Target,
 )
-from tpumon.model.figure import is_on_cpu
+from tpumon.model.figure_spec import is_on_cpu
 from tpumon.model.figure_table import NO_TPU
 
 URL = "docs/findings.md#"
@@ -54,7 +54,7 @@ _NOT_JUDGED: Mapping[JobKindName | None, str] = {
     "unknown": "it is not known to serve models (--job-kind serving)",
 }
 _NO_SERVER = "it serves no models"
-_EXPLAINED = frozenset(rule.finding for rule in RULES if BLAMING & (rule.hidden_by | rule.explained_if_new))
+_HIDDEN = frozenset(rule.finding for rule in RULES if BLAMING & (rule.hidden_by | rule.hidden_by_new))
 _SILENT: frozenset[State] = frozenset({"waiting", "stale", "down"})
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
 
@@ -263,13 +263,13 @@ class Judge:
             if seen.job_kind in rule.info_for and each.detail is not None:
                 each.detail = _as_info(each.detail, _NO_ALARM[seen.job_kind])
             if each.since is not before:
-                if rule.finding in _EXPLAINED and not each.was_there and not slice_state.since.get(rule.finding):
+                if rule.finding in _HIDDEN and not each.was_there and not slice_state.since.get(rule.finding):
                     # The worker that the others may wait for is awaited, too: its next sample tells whether they do.
                     known = () if rule.rests_on_several(member) else queried
                     slice_state.wait_for_others(rule.finding, known, seen.at)
                 self._note(slice_state, rule.finding, worker, each.since)
                 if rule.names_cause and not slice_state.since.get(rule.finding):  # what it explained leaves, too
-                    for finding in _EXPLAINED & slice_state.since.keys():
+                    for finding in _HIDDEN & slice_state.since.keys():
                         slice_state.wait_for_others(finding, queried, seen.at)
 
     def _slice_stats(
@@ -307,7 +307,7 @@ class Judge:
         """The findings of a slice that others of it explain, or of another slice of its job; or soon may."""
         every = slice_state.since | slice_state.job.since
         since = {finding: min(times.values()) for finding, times in every.items() if times}
-        hidden = explained(
+        hidden = hidden_findings(
             since, slice_state.interval_s * (self._limits.sustained + 1), partial(self._is_marked, every)
         )
         return hidden | slice_state.awaited.keys()
@@ -318,16 +318,16 @@ class Judge:
         return any(each.detail is not None and each.detail.severity != "info" for each in states)
 
 
-def explained(
+def hidden_findings(
     since_unix_s: Mapping[FindingId, float], slack_s: float, is_marked: Callable[[FindingId], bool]
 ) -> set[FindingId]:
-    """The findings of a slice that others of it explain.
+    """The findings of a slice that are not shown beside others of it, which explain them.
 
-    What is no more than info explains nothing that began with it: no worker becomes `ok` by being explained.
+    What is no more than info hides nothing that began with it: no worker becomes `ok` by being hidden.
 
     Args:
         since_unix_s: since when the slice has each of its findings.
-        slack_s: by how much a cause may have begun before its consequence; an older one explains nothing.
+        slack_s: by how much a cause may have begun before its consequence; an older one hides nothing.
         is_marked: whether one of these findings is more than info for any worker.
     """
     return {
@@ -338,7 +338,7 @@ def explained(
             not rule.hidden_by.isdisjoint(since_unix_s)
             or any(
                 since_unix_s.get(other, -1.0) >= since_unix_s[rule.finding] - slack_s and is_marked(other)
-                for other in rule.explained_if_new
+                for other in rule.hidden_by_new
             )
         )
     }

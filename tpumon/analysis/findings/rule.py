@@ -142,7 +142,7 @@ class Rule(Generic[MemoryT, StatsT]):
         of_device: whether the rule needs device figures, so that a trace without a device tells nothing.
         states: states, besides `live`, in which the finding is judged.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
-        explained_if_new: further findings that explain this one, but only if they began at most some samples before it.
+        hidden_by_new: further findings that hide this one, but only if they began at most some samples before it.
     """
 
     finding: ClassVar[FindingId]
@@ -161,7 +161,7 @@ class Rule(Generic[MemoryT, StatsT]):
     of_device: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
-    explained_if_new: ClassVar[frozenset[FindingId]] = frozenset()
+    hidden_by_new: ClassVar[frozenset[FindingId]] = frozenset()
 
     def __init__(self, limits: Thresholds) -> None:
         self.limits = limits

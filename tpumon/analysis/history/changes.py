@@ -35,7 +35,7 @@ class Changes:
         self.number += 1
         return self.number
 
-    def take_new(self) -> tuple[Change, ...]:
+    def pop_new(self) -> tuple[Change, ...]:
         """The changes since the last call."""
         new, self._new = tuple(self._new), []
         return new

@@ -85,7 +85,7 @@ class _Ring:
         for at in range(0, len(rows), width):
             self.cells += rows[at : at + width] + absent
 
-    def take(self, finer: _Ring, until_s: float) -> None:
+    def append_from(self, finer: _Ring, until_s: float) -> None:
         """Adds the rows of a finer ring until a time, several as one."""
         begin, end = (bisect_left(finer.starts, at_s) for at_s in (self.until_s, until_s))
         for place, rows in groupby(range(begin, end), key=lambda row: finer.starts[row] // self.row_s):
@@ -191,7 +191,7 @@ class RollupSeries:
             for finer, ring in pairwise(self._rings):
                 place_s = at_s // ring.row_s * ring.row_s
                 if place_s > ring.until_s:
-                    ring.take(finer, place_s)
+                    ring.append_from(finer, place_s)
             values = tuple(figures)
             for place, value in enumerate(values):
                 if value is not None and place not in self._kept:
@@ -220,8 +220,8 @@ class RollupSeries:
             self._clear()
             self._rings[0], self._last_s = known[0], last_s
             for ring, before, coarser in zip(self._rings[1:], known[1:], [*known[2:], known[-1]], strict=True):
-                ring.take(before, coarser.until_s)  # no row is in two of the next ring
-                ring.take(before, before.until_s)
+                ring.append_from(before, coarser.until_s)  # no row is in two of the next ring
+                ring.append_from(before, before.until_s)
                 ring.since_s = before.since_s
             self._trim()
 

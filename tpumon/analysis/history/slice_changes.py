@@ -45,7 +45,7 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
         kind = () if change.what == "restart" else (change.status, words)
         key = target.job, target.slice, change.what, *kind
         group, former = last.get(key), latest.get(change.worker)
-        if group is None or not group.takes(change, former):
+        if group is None or not group.includes(change, former):
             group = last[key] = _Group([], former)
             groups.append(group)
         group.changes.append(change)
@@ -64,7 +64,7 @@ class _Group(NamedTuple):
     changes: list[Change]
     former: _Group | None = None
 
-    def takes(self, change: Change, former: _Group | None) -> bool:
+    def includes(self, change: Change, former: _Group | None) -> bool:
         """True if an equal change is one of these.
 
         Args:

@@ -52,7 +52,7 @@ class Moment(NamedTuple):
 
     @classmethod
     def shown_by(cls, sample: Sample) -> Moment:
-        """Since when it is as a sample shows; where a long query ended with its connection, it was there until then."""
+        """Begin of what a sample shows; where a long query ended with its connection, it was there until then."""
         failure, begin = sample.failure, cls.of(sample)
         is_cut = failure is not None and failure.reason == "unavailable" and sample.took_s > _SOON_S
         return begin.earlier(-sample.took_s) if is_cut else begin

@@ -163,8 +163,8 @@ def judge_capture(samples: Sequence[Sample], thresholds: Thresholds) -> FleetSta
         replace(sample, worker=name, time_unix_s=begin_unix_s) for name, sample in zip(names, samples, strict=True)
     ]
     fleet = Analysis(replace(thresholds, sustained=1))
-    fleet.take(Workers(targets=tuple(Target(worker=sample.worker, address=sample.address) for sample in named)))
-    fleet.take_together(named)
+    fleet.add(Workers(targets=tuple(Target(worker=sample.worker, address=sample.address) for sample in named)))
+    fleet.add_together(named)
     return fleet.status(begin_unix_s)
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tpumon.collection.sampler import pause_after_failures
-from tpumon.collection.sampler.host_traces import explained, note_answered, signs_and_hang_at
+from tpumon.collection.sampler.host_traces import actual_failure, note_answered, signs_and_hang_at
 from tpumon.collection.sources import Client
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.discovery.selection import Selection, find_now
@@ -135,7 +135,7 @@ def take(settings: CaptureSettings) -> Sequence[ProfiledWorker]:
                 bar.refresh()
             else:
                 bar.start(duration_s)
-    _explain_failures(workers)
+    _report_failures(workers)
     return workers
 
 
@@ -191,7 +191,7 @@ class _CaptureSession:
                 _log.info("There is memory for %s profiles at a time: the others are taken after them.", at_once)
             for first in range(0, len(ready), at_once):
                 await self._trace_together(ready[first : first + at_once], number, overdue)
-        self._explain(workers, number, remaining)
+        self._report_attempt(workers, number, remaining)
 
     async def _trace_together(self, workers: Sequence[ProfiledWorker], attempt: int, overdue: set[str]) -> None:
         """Profiles as many workers at the same moment as there is memory for."""
@@ -258,7 +258,7 @@ class _CaptureSession:
             worker.hopeless = worker.profiler.known.device_planes is False
         raise SourceError("empty-trace", message, address=worker.target.address)
 
-    def _explain(self, workers: Sequence[ProfiledWorker], number: int, remaining: int) -> None:
+    def _report_attempt(self, workers: Sequence[ProfiledWorker], number: int, remaining: int) -> None:
         empty = [worker for worker in workers if _reason(worker.failure) == "empty-trace" and not worker.hopeless]
         if empty and remaining:
             _log.info("No trace event is collected. Automatically retrying.")
@@ -279,10 +279,10 @@ async def _fail(worker: ProfiledWorker, error: Exception, begun_s: float = 0.0) 
     Args:
         worker: the worker.
         error: of its call.
-        begun_s: as of `explained`.
+        begun_s: as of `actual_failure`.
     """
     if isinstance(error, SourceError):
-        worker.failure = failure = await asyncio.to_thread(explained, error, worker.target.address, begun_s)
+        worker.failure = failure = await asyncio.to_thread(actual_failure, error, worker.target.address, begun_s)
         worker.hopeless = worker.hopeless or failure.message.startswith(HOST_TRACE)
     elif isinstance(error, TpumonError):
         worker.failure = error
@@ -290,7 +290,7 @@ async def _fail(worker: ProfiledWorker, error: Exception, begun_s: float = 0.0) 
         worker.failure = SourceError("internal", f"a bug in tpumon: {unexpected(error)}", address=worker.target.address)
 
 
-def _explain_failures(workers: Sequence[ProfiledWorker]) -> None:
+def _report_failures(workers: Sequence[ProfiledWorker]) -> None:
     """Says what profilers warned of, and which workers have no profile."""
     for worker in workers:
         for warning in worker.saved.outline.warnings if worker.saved is not None else ():

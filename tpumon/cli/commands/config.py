@@ -31,7 +31,7 @@ class _Setting(Struct, frozen=True, kw_only=True):
         command: the command's name; empty: `tpumon` itself.
         name: the option without its dashes.
         value: its value as text; several of an option that may be repeated; None: it has none.
-        origin: the name of a variable, the path of the file, or "default".
+        set_by: the name of a variable, the path of the file, or "default".
         is_set: whether it is not at its default.
         strength: of the way in which it is given; -1: it is not.
         unused: why the command does not obey the value: it refuses it, or obeys another option; empty: it does.
@@ -40,7 +40,7 @@ class _Setting(Struct, frozen=True, kw_only=True):
     command: str
     name: str
     value: str | Sequence[str] | None
-    origin: str
+    set_by: str
     is_set: bool
     strength: int = -1
     unused: str = ""
@@ -66,7 +66,7 @@ def run(*, context: typer.Context, group: TyperGroup) -> int:
             command = setting.command
             show(f"\n[{command}]")
         unused = f"; {setting.unused}" if setting.unused else ""
-        show(f"{line:{min(width, 50)}}  # {one_line(setting.origin, limit=LONGEST_PATH)}{unused}")
+        show(f"{line:{min(width, 50)}}  # {one_line(setting.set_by, limit=LONGEST_PATH)}{unused}")
     return 0
 
 
@@ -98,7 +98,7 @@ def _settings(context: typer.Context, group: TyperGroup) -> list[_Setting]:
         of_group = of_group or of_command
         for name, one in of_command.items():
             same = of_group.get(name) if command else None
-            differs = same is None or (one.value, one.origin, one.unused) != (same.value, same.origin, same.unused)
+            differs = same is None or (one.value, one.set_by, one.unused) != (same.value, same.set_by, same.unused)
             if not command or (differs and (one.is_set or (same is not None and same.is_set))):
                 settings.append(one)
     return settings
@@ -122,14 +122,14 @@ def _setting(
             command=command,
             name=name,
             value=value,
-            origin=str(config_path()) if is_in_file else variable_of(name),
+            set_by=str(config_path()) if is_in_file else variable_of(name),
             is_set=True,
             strength=strength("DEFAULT_MAP" if is_in_file else "ENVIRONMENT"),
             unused=f"refused: {refused}" if refused else "",
         )
     default = option.default
     text = None if default is None else str(default).lower() if isinstance(default, bool) else str(default)
-    return _Setting(command=command, name=name, value=text, origin="default", is_set=False)
+    return _Setting(command=command, name=name, value=text, set_by="default", is_set=False)
 
 
 def _line(setting: _Setting) -> str:

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _TICK_S = 1.0
 _QUIET_S = 3.0
-_LONGEST_HELD_S = 15.0
+_LONGEST_PENDING_S = 15.0
 _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
 
 
@@ -48,14 +48,17 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
         UsageError: the exporter is too old to remember changes.
         BrokenPipeError: the reader of stdout went away.
     """
-    source = with_one_sampler(feed)
-    origin, ends = source.origin, False
+    settings = with_one_sampler(feed)
+    source, ends = settings.source, False
     began_s = time.monotonic()
-    with open_feed(source, consumer="the reader of stdout") as changing, closing(_Printer(output, changing)) as printer:
+    with (
+        open_feed(settings, consumer="the reader of stdout") as changing,
+        closing(_Printer(output, changing)) as printer,
+    ):
         for update in changing.updates(timeout_s=_TICK_S):
             changes = () if update is None else update.changes
-            ends = not (follow or origin.takes_samples)
-            if ends and not origin.is_over:
+            ends = not (follow or source.takes_samples)
+            if ends and not source.is_over:
                 status = changing.status()
                 if not _is_complete(update, status, time.monotonic() - began_s):
                     continue
@@ -63,7 +66,7 @@ def run(*, feed: FeedSettings, output: Literal["text", "jsonl"] = "text", follow
             printer.add(changes, None if update is None else update.sample)
             if not ends:
                 printer.print_due()
-            elif not origin.is_over:
+            elif not source.is_over:
                 break
         if ends and not printer.got:
             _log.info("%s", _no_change(changing))
@@ -80,38 +83,38 @@ class _Printer:
     def __init__(self, output: str, feed: AnyFeed) -> None:
         self.got = 0
         self._output, self._feed = output, feed
-        self._held: list[Change] = []
+        self._pending: list[Change] = []
         self._sampled: set[str] = set()
-        self._awaited: set[str] | None = None  # None: not known of all that is held
+        self._awaited: set[str] | None = None  # None: not known of all that is pending
         self._first_s = self._last_s = 0.0
 
     def add(self, changes: Sequence[Change], sample: Sample | None = None) -> None:
-        """Holds changes until they are due; a sample tells whether its worker had them, too."""
-        if not self._held:
+        """Keeps changes until they are due; a sample tells whether its worker had them, too."""
+        if not self._pending:
             self._sampled.clear()
         if sample is not None:
             self._sampled.add(sample.worker)
         if changes:
             self._last_s = time.monotonic()
-            self._first_s = self._first_s if self._held else self._last_s
+            self._first_s = self._first_s if self._pending else self._last_s
             self.got += len(changes)
-            self._held += changes
+            self._pending += changes
             self._awaited = None
 
     def print_due(self) -> None:
         """Prints those to which no more belong, as far as can be told."""
-        if not self._held:
+        if not self._pending:
             return
         now_s = time.monotonic()
-        is_due = self._output == "jsonl" or now_s - self._first_s > _LONGEST_HELD_S
+        is_due = self._output == "jsonl" or now_s - self._first_s > _LONGEST_PENDING_S
         if is_due or (now_s - self._last_s > _QUIET_S and not self._misses_some()):
             self.close()
 
     def _misses_some(self) -> bool:
-        """True if a worker that may have had what is held, too, was not sampled since."""
+        """True if a worker that may have had what is pending, too, was not sampled since."""
         if self._awaited is None:
             targets = {name: worker.target for name, worker in self._feed.status().workers.items()}
-            changed = [targets[one.worker] for one in self._held if one.worker in targets]
+            changed = [targets[one.worker] for one in self._pending if one.worker in targets]
             slices = {(one.job, one.slice) for one in changed if not one.independent}
             self._awaited = {
                 name for name, one in targets.items() if (one.job, one.slice) in slices and not one.independent
@@ -119,8 +122,8 @@ class _Printer:
         return not self._awaited <= self._sampled
 
     def close(self) -> None:
-        """Prints all that are held, by time."""
-        changes, self._held = self._held, []
+        """Prints all that are pending, by time."""
+        changes, self._pending = self._pending, []
         if self._output == "jsonl":
             for change in sorted(changes, key=lambda change: change.time_unix_s):
                 show(encoded(Event(**asdict(change))))

@@ -209,7 +209,7 @@ class Questions:
 
     def _ask(self, question: Callable[[FleetStatus], str]) -> str:
         try:
-            if self._feed.origin.is_over:
+            if self._feed.source.is_over:
                 with read_status(self._feed, self._needs) as status:
                     return question(status)
             return question(self._ask_watch())

@@ -21,7 +21,7 @@ from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.explained_text import ExplainedText
 from tpumon.outputs.text_blocks import TextOutput
 from tpumon.pipeline import Feed, FeedSettings, open_feed
-from tpumon.system.console import shown_by, take_said, terminal_is_utf_8
+from tpumon.system.console import pop_said, shown_by, terminal_is_utf_8
 
 if TYPE_CHECKING:
     from tpumon.analysis import Update
@@ -66,15 +66,15 @@ def run(settings: MonitorSettings) -> int:
     """
     if _is_live(settings):
         return _show_live(settings)
-    if settings.feed.origin.at is not None:
+    if settings.feed.source.at is not None:
         raise UsageError("--at is for the live view, once and why; other outputs write all that was recorded")
     return _write(settings)
 
 
 def _is_live(settings: MonitorSettings) -> bool:
     """Tells that the live view is drawn: asked for, or by default if the terminal allows it and the run has no end."""
-    origin = settings.feed.origin
-    ends = origin.ends and not origin.is_over
+    source = settings.feed.source
+    ends = source.ends and not source.is_over
     if settings.output != "live" and (settings.output != "auto" or ends):
         return False
     from tpumon.outputs.live.loop.live import can_be_live
@@ -86,7 +86,7 @@ def _is_live(settings: MonitorSettings) -> bool:
 
 
 def _write(settings: MonitorSettings) -> int:
-    most_ops, wanted = settings.feed.output_options.ops, settings.display.filter
+    most_ops, wanted = settings.feed.output_settings.ops, settings.display.filter
     others: set[str] = set()
     matched = has_said = False
     with ExitStack() as stack:
@@ -119,7 +119,7 @@ def _no_fit(wanted: str, others: set[str]) -> str:
 def _stdout_output(settings: MonitorSettings, context: Context) -> Output:
     chosen = settings.output
     if isinstance(chosen, str):
-        text = TextOutput(sys.stdout, level=context.run.level, number_samples=settings.number_samples)
+        text = TextOutput(sys.stdout, level=context.settings.level, number_samples=settings.number_samples)
         return ExplainedText(text, context) if settings.explain else text
     return open_output(chosen.name, chosen.where, context, chosen.options, given="--output")
 
@@ -132,17 +132,17 @@ def _show_live(settings: MonitorSettings) -> int:
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
     feed_settings = with_one_sampler(settings.feed)
-    said = take_said()  # on stderr, which the view covers
-    origin = feed_settings.origin.with_ops(_LIVE_OPS)
-    display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
+    said = pop_said()  # on stderr, which the view covers
+    source = feed_settings.source.with_ops(_LIVE_OPS)
+    display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=source.shown_name)
 
     def _nothing() -> tuple[Sequence[Update], bool]:
         return (), False
 
     def deliver(update: Update) -> None:
-        if shown.from_url != origin.shown_name:
+        if shown.from_url != source.shown_name:
             shown.begin_with(())  # what was said of the source of samples no longer holds
-        shown.from_url, shown.progress = origin.shown_name, origin.progress
+        shown.from_url, shown.progress = source.shown_name, source.progress
         shown.on_update(update)
 
     with ExitStack() as stack:
@@ -151,15 +151,15 @@ def _show_live(settings: MonitorSettings) -> int:
             os.set_blocking(end, False)
             stack.callback(os.close, end)
         shown: Display
-        if origin.is_over:
+        if source.is_over:
             shown = player = Player(replace(display, more_keys=(KEYS,)))
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
-            player.show(*_opened(origin))
+            player.show(*_opened(source))
             fetch = _nothing  # it reads the recording itself
         else:
-            feed = Feed(replace(feed_settings, origin=origin), wake=partial(_wake, write_end), remembers=True)
+            feed = Feed(replace(feed_settings, source=source), wake=partial(_wake, write_end), remembers=True)
             shown = Display(display, feed.context.analysis)
-            shown.progress = origin.progress
+            shown.progress = source.progress
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
             stack.enter_context(feed)
             fetch = feed.fetch
@@ -168,16 +168,16 @@ def _show_live(settings: MonitorSettings) -> int:
     return 0
 
 
-def _opened(origin: EventSource) -> tuple[Recording, float | None]:
+def _opened(source: EventSource) -> tuple[Recording, float | None]:
     """A recording and the moment to show first: the requested moment, or the worst.
 
     Raises:
         UsageError: there is no recording, or nothing of that moment.
     """
-    assert isinstance(origin, RecordingSource)
-    recording = Recording(origin.where)
-    if origin.at is not None:
-        return recording, recording.moment_of(origin.at)
+    assert isinstance(source, RecordingSource)
+    recording = Recording(source.where)
+    if source.at is not None:
+        return recording, recording.moment_of(source.at)
     if recording.is_long:
         _log.info("looking for the worst moment of %s; to see its end at once: --at -0s", recording.name)
     return recording, recording.worst_unix_s()

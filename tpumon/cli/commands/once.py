@@ -18,8 +18,8 @@ from tpumon.cli.enough_samples import Needs, collected, moment_of_recording, tol
 from tpumon.errors import NOT_SEEN
 from tpumon.model import Cause, Sample, Severity, State, Status
 from tpumon.model.documents import UnixTime, encoded, fields_of
-from tpumon.model.figure import Figure
-from tpumon.model.figure_table import held_by, of_job
+from tpumon.model.figure_spec import FigureSpec
+from tpumon.model.figure_table import applicable_figures, of_job
 from tpumon.model.sample import SampleDocument
 from tpumon.outputs.drawing.cells import FORMATS, age, clock
 from tpumon.outputs.drawing.names import short_processes
@@ -41,9 +41,9 @@ def run(
         NoTargetError: there is no worker.
     """
     with collected(feed, needs) as status:
-        needed = feed.output_options.thresholds.sustained
+        needed = feed.output_settings.thresholds.sustained
         few, unsure = unjudged(status, needed), unsure_of(status, needed)
-        answer = verdict_on(status, few, keeps=feed.state is not None, recorded=feed.origin.is_over)
+        answer = verdict_on(status, few, keeps=feed.state is not None, recorded=feed.source.is_over)
         answer = told_when(answer, feed, needs, status)
         rows = [
             _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)
@@ -52,7 +52,7 @@ def run(
         if output == "json":
             show(encoded(_document(rows, answer, bool(few))))
         else:
-            moment = moment_of_recording(feed.origin, answer.time_unix_s)
+            moment = moment_of_recording(feed.source, answer.time_unix_s)
             show(f"{answer.title}: {answer.sentence}\n" + (moment and f"{moment}\n"))
             room = shutil.get_terminal_size((0, 0)).columns  # 0: it is no terminal
             show("\n".join(_table(rows, status.time_unix_s, room or sys.maxsize)))
@@ -157,7 +157,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
     samples = [of_job(row.worker.sample) for row in rows if row.worker.sample is not None]
     shown = [
         figure
-        for figure in held_by(samples)
+        for figure in applicable_figures(samples)
         if figure.always_shown or any(figure.value(sample.figures) is not None for sample in samples)
     ]
     processes = short_processes(row.worker for row in rows)
@@ -167,7 +167,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
         badge = BADGES["unknown"] if row.kind == "unknown" else badge_of(row.worker)
         verdict = row.worker.verdict
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
-        why = ascii_line("; ".join(map(_words, verdict.reasons)), _MOST_WHY)
+        why = ascii_line("; ".join(map(_cause_words, verdict.reasons)), _MOST_WHY)
         since = verdict.since_unix_s
         began = clock(since, now_unix_s, or_earlier=verdict.since_or_earlier)
         shown_since = "-" if since is None else f"{began} ({age(now_unix_s - since)})"
@@ -193,17 +193,17 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
     return [*table, *_why_absent(shown, samples), *no_room]
 
 
-def _words(cause: Cause) -> str:
+def _cause_words(cause: Cause) -> str:
     """Words of a cause; a reason why nothing is seen is cut short, because the verdict has it in full."""
     return NOT_SEEN if cause.words.startswith(NOT_SEEN) else cause.words
 
 
-def _why_absent(figures: Sequence[Figure], samples: Sequence[Sample]) -> list[str]:
+def _why_absent(figures: Sequence[FigureSpec], samples: Sequence[Sample]) -> list[str]:
     """A line for each reason for which some of these figures are absent, the first few."""
     titles: dict[str, dict[str, None]] = {}  # by reason, each once
     for figure in figures:
         for sample in samples:
             why = figure.why_absent(sample.figures)
-            if why is not None and figure.holds_for(sample) and figure.value(sample.figures) is None:
+            if why is not None and figure.applies_to(sample) and figure.value(sample.figures) is None:
                 titles.setdefault(ascii_line(why, _MOST_WHY), {})[figure.title] = None
     return [f"   {', '.join(each)} n/a: {why}" for why, each in list(titles.items())[:_MOST_REASONS]]

@@ -77,7 +77,7 @@ def run(settings: ReportSettings) -> int:
     if _JUDGED in settings.sections or settings.output == "html":
         capture = _judged(capture)
     made = report(capture, settings.sections, settings.choice)
-    _print(settings, made.document, made.pages, f"Profile of {_names(hosts)}")
+    _print(settings, made.document, made.pages, f"Profile of {_host_names(hosts)}")
     return 0 if whole else 1
 
 
@@ -134,7 +134,7 @@ def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Extra]
             _log.warning("%s: %s", worker or file, why_unread(error)[1])
             continue
         taken = {host.name for host in hosts.values()}
-        hosts[file] = HostProfile(name=worker or _name(profile, file, taken), profile=profile)
+        hosts[file] = HostProfile(name=worker or _host_name(profile, file, taken), profile=profile)
     return hosts
 
 
@@ -145,7 +145,7 @@ def _profile(file: Path, wanted: frozenset[Extra]) -> Profile:
         return read_profile(trace, wanted)
 
 
-def _name(profile: Profile, file: Path, taken: set[str]) -> str:
+def _host_name(profile: Profile, file: Path, taken: set[str]) -> str:
     """The host's name, from the trace if it has one; the file's where two have the same."""
     own, path = file_title(file), one_line(str(file))
     name = next(iter(profile.trace.hostnames), own) or own
@@ -199,13 +199,13 @@ def _print(settings: ReportSettings, document: Struct, pages: Sequence[SectionPa
             show(html(pages, title))
 
 
-def _names(hosts: Sequence[HostProfile]) -> str:
+def _host_names(hosts: Sequence[HostProfile]) -> str:
     return listed((host.name for host in hosts), 1)
 
 
 def _place(paths: Sequence[str], capture: Capture) -> str:
     """Path of a profile, or the server of which it was taken now, and when it began."""
-    where = listed(map(one_line, paths), 1) if paths else _names(capture.hosts)
+    where = listed(map(one_line, paths), 1) if paths else _host_names(capture.hosts)
     when = utc_text(capture.start_unix_s)
     return f"{where} ({when} UTC)" if capture.start_unix_s is not None else f"{where} (time {when})"
 

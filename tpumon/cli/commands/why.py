@@ -65,20 +65,20 @@ def run(
     """
     with read_status(feed, needs) as status:
         answer = judged(feed, status)
-        if not _is_profile(feed.origin):
+        if not _is_profile(feed.source):
             answer = told_when(answer, feed, needs, status)
         if output == "json":
             show(answer.to_json(brief=brief))
         else:
-            show("\n".join(_lines(answer, feed.origin, brief=brief)))
+            show("\n".join(_lines(answer, feed.source, brief=brief)))
         return answer.exit_status(fail_on)
 
 
 def judged(feed: FeedSettings, status: FleetStatus) -> FleetVerdict:
     """The answer; of a profile, one sample is enough."""
-    sustained = feed.output_options.thresholds.sustained
-    too_few = frozenset[str]() if _is_profile(feed.origin) else unjudged(status, sustained)
-    return verdict_on(status, too_few, keeps=feed.state is not None, recorded=feed.origin.is_over)
+    sustained = feed.output_settings.thresholds.sustained
+    too_few = frozenset[str]() if _is_profile(feed.source) else unjudged(status, sustained)
+    return verdict_on(status, too_few, keeps=feed.state is not None, recorded=feed.source.is_over)
 
 
 @contextmanager
@@ -89,19 +89,19 @@ def read_status(feed: FeedSettings, needs: Needs) -> Generator[FleetStatus]:
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
-    origin = feed.origin
-    if isinstance(origin, RecordingSource) and is_capture(origin.where):
-        if origin.at is not None:
+    source = feed.source
+    if isinstance(source, RecordingSource) and is_capture(source.where):
+        if source.at is not None:
             raise UsageError("--at is for recorded samples; a profile is of one moment")
-        samples = [read_host(file).sample for file in trace_files([origin.where], "from")]
-        yield judge_capture(samples, feed.output_options.thresholds)
+        samples = [read_host(file).sample for file in trace_files([source.where], "from")]
+        yield judge_capture(samples, feed.output_settings.thresholds)
         return
     with collected(feed, needs) as status:
         yield status
 
 
-def _is_profile(origin: EventSource) -> bool:
-    return isinstance(origin, RecordingSource) and is_capture(origin.where)
+def _is_profile(source: EventSource) -> bool:
+    return isinstance(source, RecordingSource) and is_capture(source.where)
 
 
 def is_capture(where: str) -> bool:
@@ -112,14 +112,14 @@ def is_capture(where: str) -> bool:
     return not any(path.glob("*.jsonl*")) and any(path.rglob(f"*{TRACE_SUFFIX}"))
 
 
-def _lines(answer: FleetVerdict, origin: EventSource, *, brief: bool) -> Iterator[str]:
+def _lines(answer: FleetVerdict, source: EventSource, *, brief: bool) -> Iterator[str]:
     """The answer for people: the verdict, each finding with its evidence, what could not be judged."""
     yield f"{answer.title}: {answer.sentence}"
     if (last := answer.last_restart) is not None:
         ago = age(max(answer.time_unix_s - last.time_unix_s, 0.0))
         when = f"{local_time(last.time_unix_s)} ({ago} ago)"
         yield f"The job of {last.workers} was restarted at {when}{_RUNS * last.runs}."
-    if not _is_profile(origin) and (moment := moment_of_recording(origin, answer.time_unix_s)):
+    if not _is_profile(source) and (moment := moment_of_recording(source, answer.time_unix_s)):
         yield moment
     for finding, last_unix_s in zip(answer.findings, answer.last_since_unix_s, strict=True):
         yield ""

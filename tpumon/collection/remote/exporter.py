@@ -180,7 +180,7 @@ class RemoteExporter:
                 self._refuse(document, error, followed, send)
             else:
                 if sample.worker in followed and sample.address:
-                    self._take(sample, shift_s, send)
+                    self._send(sample, shift_s, send)
             if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
@@ -192,7 +192,7 @@ class RemoteExporter:
                 trouble = self._page.unreadable("a sample", error)
                 send(lost(target, trouble.reason, str(trouble), self._clock(), self._clock()))
 
-    def _take(self, sample: Sample, shift_s: float, send: Send) -> None:
+    def _send(self, sample: Sample, shift_s: float, send: Send) -> None:
         """Sends a sample, its times by this machine's clock."""
         if sample.time_unix_s <= self._sent.get(sample.worker, -math.inf):
             sample = replace(sample, traced_s=0.0)  # sent before the outage: do not count its cost twice

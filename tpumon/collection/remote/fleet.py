@@ -176,14 +176,14 @@ class RemoteFleet:
             del self._followed[each]
         message = f"exporter {followed.name}: it has left the list; its workers stay for {self._stay_s / 60:.0f} min"
         for target in followed.targets.values():
-            self._merging.take(followed, lost(target, "unavailable", message, now_unix_s, now_unix_s))
+            self._merging.add(followed, lost(target, "unavailable", message, now_unix_s, now_unix_s))
 
     async def _ask(self, exporter: RemoteExporter, followed: FollowedExporter) -> None:
-        take = partial(self._merging.take, followed)
+        add = partial(self._merging.add, followed)
         first = True
         while True:
             async with self._pacer.turn(first=first):
-                await exporter.poll(take)
+                await exporter.poll(add)
             followed.heard, first = True, False
             self._publish_soon()
             await asyncio.sleep(self._pause_s(exporter))

@@ -54,7 +54,7 @@ class FollowedExporter:
         heard: whether it answered or failed at least once.
         left_s: when it left the list, by a monotonic clock: its workers are kept for a while; None: it is in it.
         is_new: whether its workers are not published yet.
-        held: events about workers that are not published yet.
+        pending: events about workers that are not published yet.
     """
 
     name: str
@@ -69,7 +69,7 @@ class FollowedExporter:
     heard: bool = False
     left_s: float | None = None
     is_new: bool = False
-    held: list[SourceEvent] = field(default_factory=list)
+    pending: list[SourceEvent] = field(default_factory=list)
 
     def follow(self, workers: Workers) -> None:
         """Takes the exporter's list of workers; labels fill in job and slice where it does not know them."""
@@ -160,8 +160,8 @@ class Merging:
         """Number of the workers that are followed."""
         return len(self._names)
 
-    def take(self, exporter: FollowedExporter, event: SourceEvent) -> None:
-        """Takes an event of an exporter; what is about workers that are not published yet waits for them."""
+    def add(self, exporter: FollowedExporter, event: SourceEvent) -> None:
+        """Adds an event of an exporter; what is about workers that are not published yet waits for them."""
         exporter.heard = True
         if isinstance(event, Workers):
             exporter.follow(event)
@@ -174,7 +174,7 @@ class Merging:
         elif isinstance(event, ExporterSnapshot):
             exporter.note(event)
         if exporter.is_new:
-            exporter.held.append(event)
+            exporter.pending.append(event)
         else:
             self._pass_on(exporter, event)
 
@@ -215,8 +215,8 @@ class Merging:
             if name is not None and (before_owners.get(key, owner), before_names.get(owner, name)) != (owner, name):
                 self._catch_up(*owner)
         for exporter in self.exporters:
-            held, exporter.held, exporter.is_new = exporter.held, [], False
-            for event in held:
+            pending, exporter.pending, exporter.is_new = exporter.pending, [], False
+            for event in pending:
                 self._pass_on(exporter, event)
 
     def check_owners(self) -> None:
@@ -341,8 +341,8 @@ class Merging:
         exporter.ask_for_everything()
         if exporter.snapshot is not None and worker in exporter.statuses:  # until it comes
             self._pass_on(exporter, replace(exporter.snapshot, statuses=(exporter.statuses[worker],)))
-        held = any(isinstance(event, Sample) and event.worker == worker for event in exporter.held)
-        if worker in exporter.last and not held:
+        comes = any(isinstance(event, Sample) and event.worker == worker for event in exporter.pending)
+        if worker in exporter.last and not comes:
             self._pass_on(exporter, replace(exporter.last[worker], traced_s=0.0))
 
     def _pass_on(self, exporter: FollowedExporter, event: SourceEvent) -> None:

@@ -127,7 +127,7 @@ class DutyControl:
         if wait_s > 0 or gives_way:
             left_s = account.turn_s(estimate_s) - _now_s()
             tell(left_s, estimate_s)
-            await self._explain(account, wait_s, left_s)
+            await self._say_if_late(account, wait_s, left_s)
             await account.wait(account.informed_again_s(wait_s) if wait_s > 0 else INFORMED_S)
             await self._exchange()
             return False
@@ -183,7 +183,7 @@ class DutyControl:
         if self._ledger is not None:
             self._exchange_soon()
 
-    async def _explain(self, account: DutyAccount, wait_s: float, left_s: float) -> None:
+    async def _say_if_late(self, account: DutyAccount, wait_s: float, left_s: float) -> None:
         """Says when the first figures come, and why so late; again, if later, where that rests on this tpumon alone.
 
         At the earliest when the job may be traced again; if it may be now, when those that go first have gone.

@@ -85,13 +85,13 @@ def hung_at(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float
 
 
 def signs_and_hang_at(address: str) -> JobSigns | None:
-    """What can be seen of the job at an address of this host, and whether the one before it was hung. May block."""
+    """Signs of the job at an address of this host, and whether the one before it was hung. May block."""
     signs = signs_at(address)
     return None if signs is None else replace(signs, hung_before_s=_hung_before_s(address, signs.pid))
 
 
 def _hung_before_s(address: str, pid: int | None) -> float:
-    """When a trace of the host by a tpumon of this user began that hung another process there; 0: none is known."""
+    """Begin of a trace of the host, by a tpumon of this user, that hung another process there; 0: none is known."""
     server, process = server_name(address), None if pid is None else start_ticks_of(pid)
     with suppress(OSError):
         peers = DutyLedger().peers([server]).get(server, ())
@@ -123,7 +123,7 @@ def of_process(peers: Sequence[PeerEntry], process: int | None) -> Sequence[Entr
     return [one.entry for one in peers if one.uid == os.getuid() and one.process == process is not None]
 
 
-def explained(error: SourceError, address: str, begun_s: float = 0.0) -> SourceError:
+def actual_failure(error: SourceError, address: str, begun_s: float = 0.0) -> SourceError:
     """Returns the failure of a command's call, of a server that a trace of the host has hung as that. May block.
 
     Args:

@@ -72,8 +72,8 @@ class ServerSpan:
 
     def forget(self) -> None:
         """Forgets all: what answers next may be another process."""
-        for held in (self._windows, self._tokens_per_s, self._duty):
-            held.clear()
+        for values in (self._windows, self._tokens_per_s, self._duty):
+            values.clear()
         self._serves = False
         self._noted_s = self._read_s = None
 
@@ -101,9 +101,9 @@ class ServerSpan:
         )
 
     def _note(self, sample: Sample, now_s: float, *, extra_read: bool) -> None:
-        for held in (self._windows, self._tokens_per_s, self._duty):
-            while held and held[0].at_s < now_s - _SPAN_S:
-                held.popleft()
+        for values in (self._windows, self._tokens_per_s, self._duty):
+            while values and values[0].at_s < now_s - _SPAN_S:
+                values.popleft()
         figures, server = sample.figures, sample.figures.server
         self._cores = sample.cores or self._cores
         requests = server.requests if extra_read and server is not None else None
@@ -157,7 +157,7 @@ class ServerSpan:
         self, busy_ratio: float | None
     ) -> tuple[float | None, Literal["programs", "libtpu"] | None, str]:
         """Time in programs on all cores per generated token, by libtpu's duty cycle where that is there."""
-        tokens_per_s, duty_ratio = _mean(self._tokens_per_s), _mean(self._duty)
+        tokens_per_s, duty_ratio = _mean_over_time(self._tokens_per_s), _mean_over_time(self._duty)
         ratio = busy_ratio if duty_ratio is None else duty_ratio
         if tokens_per_s is None:
             return None, None, _NO_TOKENS
@@ -255,6 +255,6 @@ def _percentiles(durations_s: Sequence[float]) -> Percentiles | None:
     return Percentiles(p50=twentieths[9], p95=twentieths[18])
 
 
-def _mean(held: Sequence[_Weighted]) -> float | None:
-    total_s = sum(each.for_s for each in held)
-    return sum(each.value * each.for_s for each in held) / total_s if total_s > 0 else None
+def _mean_over_time(values: Sequence[_Weighted]) -> float | None:
+    total_s = sum(each.for_s for each in values)
+    return sum(each.value * each.for_s for each in values) / total_s if total_s > 0 else None

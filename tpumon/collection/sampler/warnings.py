@@ -42,7 +42,7 @@ class WarningLimit:
     def _is_allowed(self, warning: FigureWarning, now_s: float) -> bool:
         kind = (warning.code, _NUMBER.sub("", warning.message))
         if kind not in self._known:
-            if self._new.take(now_s) is None:
+            if self._new.use(now_s) is None:
                 return False
             self._known[kind] = None
             if len(self._known) > _MOST_KNOWN:

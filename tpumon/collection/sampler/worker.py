@@ -367,7 +367,7 @@ class SampledWorker:
             try:
                 sample = await self._ask_source(profiler, query)
             except SourceError as error:
-                reason, words = await self._explained(error)
+                reason, words = await self._reason_and_words(error)
                 failure, window_s = self._failure(profiler.name, reason, words, error.address), error.window_s
                 if error.reason != "unimplemented":
                     break
@@ -384,7 +384,7 @@ class SampledWorker:
             self._profiler = self._profilers[0]
         raise _QueryFailedError(failure, window_s)
 
-    async def _explained(self, error: SourceError) -> tuple[Reason, str]:
+    async def _reason_and_words(self, error: SourceError) -> tuple[Reason, str]:
         """Reason and message of a failure; says so if the session that does not end may be a tpumon's."""
         self._is_others = False
         address, process = self.target.address, self.target.process

@@ -152,9 +152,9 @@ class Client:
         answer = await self._answer(path, request, timeout_s)
         if path != wire.GET_RUNTIME_METRIC:  # of which there are many
             took_s = time.monotonic() - begun_s
-            _log.debug("%s: %s: %d bytes in %.3f s", self.address, _name(path), len(answer), took_s)
+            _log.debug("%s: %s: %d bytes in %.3f s", self.address, _method_name(path), len(answer), took_s)
         try:
-            return await parse(answer, reply_type, _name(path))
+            return await parse(answer, reply_type, _method_name(path))
         except SourceError as error:
             raise SourceError(error.reason, error.message, address=self.address) from error
 
@@ -181,7 +181,7 @@ class Client:
         finally:
             Client._connecting -= connecting
             self._end_turn()
-        return answer.take()
+        return answer.pop()
 
     def _method(self, path: str) -> grpc.aio.UnaryUnaryMultiCallable:
         if self._channel is None:
@@ -214,35 +214,35 @@ class Client:
         await self.close()
 
 
-def _name(path: str) -> str:
+def _method_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
 class _Answer:
-    """The bytes of an answer until they are taken: gRPC itself keeps them until garbage is collected."""
+    """The bytes of an answer until they are popped: gRPC itself keeps them until garbage is collected."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
 
-    def take(self) -> bytes:
+    def pop(self) -> bytes:
         data, self._data = self._data, b""
         return data
 
 
 def _source_error(address: str, error: grpc.aio.AioRpcError, *, timeout_s: float) -> SourceError:
     details = error.details() or ""
-    reason, words = _explain(error.code(), details, timeout_s)
+    reason, words = _reason_and_words(error.code(), details, timeout_s)
     return SourceError(reason, words, address=address, status=error.code().name, details=details)
 
 
-def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Reason, str]:
+def _reason_and_words(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Reason, str]:
     """Reason and message for a status of a profiler server."""
     said = one_line(details)
     if BUSY_TEXT in details:
         return "busy", "another profiling session is active; standing back"
     match code:
         case grpc.StatusCode.UNAVAILABLE:
-            return _explain_unavailable(details)
+            return _why_unavailable(details)
         case grpc.StatusCode.UNKNOWN if "Stream removed" in details:
             return "unavailable", "the connection broke"
         case grpc.StatusCode.CANCELLED:
@@ -274,7 +274,7 @@ def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Rea
 _SAYS_NOTHING = "what listens there takes the call and says nothing: no gRPC server, or its process is stopped or hangs"
 
 
-def _explain_unavailable(details: str) -> tuple[Reason, str]:
+def _why_unavailable(details: str) -> tuple[Reason, str]:
     known: list[tuple[str, Reason, str]] = [
         ("Too many open files", "internal", _NO_DESCRIPTORS),
         ("errors resolving", "resolve", "this name has no IP address"),

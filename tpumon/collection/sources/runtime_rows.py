@@ -190,15 +190,15 @@ def _rows(metric: TpuMetric) -> list[_MetricRow]:
 def _row(row: Metric) -> _MetricRow:
     attribute = row.attribute
     if attribute.value.WhichOneof("attr") == "kvlist_attr":
-        about = {pair.key: _text(pair.value) for pair in attribute.value.kvlist_attr.attributes}
+        about = {pair.key: _attr_text(pair.value) for pair in attribute.value.kvlist_attr.attributes}
         device = next((about[key] for key in _DEVICE_KEYS if key in about), "")
     else:
-        about = {attribute.key: _text(attribute.value)}
+        about = {attribute.key: _attr_text(attribute.value)}
         device = about[attribute.key]
     return _MetricRow(value=_number(row), about=about, device=device or None)
 
 
-def _text(value: AttrValue) -> str:
+def _attr_text(value: AttrValue) -> str:
     """An attribute's value, empty if there is none; old versions send numbers, new ones text."""
     kind = value.WhichOneof("attr")
     if kind in {"string_attr", "int_attr", "bool_attr", "double_attr"}:

@@ -51,7 +51,7 @@ def announced_environment(pid: int, proc: Path = PROC) -> dict[str, str]:
     except OSError:
         return {}
     path = _folder_of(uid) / f"{_before_number(proc)}{pid}"
-    _, *lines = (_text(path, pid, uid, proc) or "").split("\n")
+    _, *lines = (_text_of_process(path, pid, uid, proc) or "").split("\n")
     return variables(lines, VARIABLES)
 
 
@@ -85,12 +85,12 @@ def _announcing(folder: Path, uid: int, before: str) -> list[int]:
 
 def _port(path: Path, pid: int, uid: int, proc: Path) -> int | None:
     try:
-        return int((_text(path, pid, uid, proc) or "").split(maxsplit=2)[1])
+        return int((_text_of_process(path, pid, uid, proc) or "").split(maxsplit=2)[1])
     except (ValueError, IndexError):
         return None
 
 
-def _text(path: Path, pid: int, uid: int, proc: Path) -> str | None:
+def _text_of_process(path: Path, pid: int, uid: int, proc: Path) -> str | None:
     """The text of a file if it is of the process that it names; any user may put anything there."""
     text, owner = read_anyones(path, _MOST_BYTES) or ("", None)
     if owner != uid:

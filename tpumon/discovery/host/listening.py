@@ -153,10 +153,10 @@ def find_owners(inodes: Collection[int], proc: Path = PROC) -> dict[int, Owner]:
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     for pid, files in open_files(proc):
         # The first process is the parent of those that inherited a socket.
-        held = [wanted[file] for file in files or () if file in wanted and wanted[file] not in owners]
-        if held:
+        sockets = [wanted[file] for file in files or () if file in wanted and wanted[file] not in owners]
+        if sockets:
             owner = _owner(pid, proc, files or ())
-            owners |= dict.fromkeys(held, owner)
+            owners |= dict.fromkeys(sockets, owner)
         if len(owners) == len(wanted):
             break
     return owners

@@ -66,8 +66,8 @@ class WithProcesses(Refreshed):
         owners = find_owners(frozenset().union(*(one.inodes for one in new)), self._proc)
         for listener in new:
             self._inodes[listener.port] = listener.inodes
-            held = [owners[inode] for inode in listener.inodes if inode in owners]
-            owner = min(held, key=lambda owner: owner.pid, default=None)
+            of_sockets = [owners[inode] for inode in listener.inodes if inode in owners]
+            owner = min(of_sockets, key=lambda owner: owner.pid, default=None)
             if owner is not None and owner.runs_xla and not owner.is_tpumon:
                 self._owners[listener.port] = owner
             else:

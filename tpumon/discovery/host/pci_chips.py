@@ -116,7 +116,7 @@ def _functions(sys: Path, remarks: list[str]) -> list[_Function]:
         if not is_accelerator and device not in _TPUS:
             continue
         node = accelerators.get(path.name) or _vfio_group(path)
-        functions.append(_Function(chip=path.name.rpartition(".")[0], name=_name(path, device), node=node))
+        functions.append(_Function(chip=path.name.rpartition(".")[0], name=_chip_name(path, device), node=node))
     return functions
 
 
@@ -124,7 +124,7 @@ def _read_id(path: Path) -> str:
     return path.read_text("ascii").strip().removeprefix("0x").lower()
 
 
-def _name(path: Path, device: str) -> str:
+def _chip_name(path: Path, device: str) -> str:
     try:
         subsystem = _read_id(path / "subsystem_device")
     except (OSError, ValueError):

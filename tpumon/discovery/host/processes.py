@@ -157,7 +157,7 @@ def process_of(pid: int, proc: Path = PROC) -> Process:
 
 def program_and_arguments(line: Sequence[bytes]) -> tuple[tuple[bytes, ...], Sequence[bytes]]:
     """The program that a command line runs, and its arguments; behind an interpreter also its script or module."""
-    program, at = _name(line[0]), 1
+    program, at = _file_name(line[0]), 1
     if not _INTERPRETER.fullmatch(program):
         return (program,), line[1:]
     while at < len(line) and line[at].startswith(b"-") and line[at] not in {b"-m", b"-c"}:
@@ -166,7 +166,7 @@ def program_and_arguments(line: Sequence[bytes]) -> tuple[tuple[bytes, ...], Seq
         return (program, b"-c"), ()
     if line[at : at + 1] == [b"-m"]:
         return (program, b"-m", *line[at + 1 : at + 2]), line[at + 2 :]
-    return (program, *map(_name, line[at : at + 1])), line[at + 1 :]
+    return (program, *map(_file_name, line[at : at + 1])), line[at + 1 :]
 
 
 def environment_of(
@@ -244,7 +244,7 @@ def command_of(pid: int, proc: Path = PROC) -> str | None:
     return one_line(b" ".join(words).decode(errors="replace"), limit=_LONGEST_COMMAND) or program_of(pid, proc)
 
 
-def _name(path: bytes) -> bytes:
+def _file_name(path: bytes) -> bytes:
     return path.rpartition(b"/")[2]
 
 

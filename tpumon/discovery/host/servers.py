@@ -159,7 +159,7 @@ class LocalDiscovery:
             while True:
                 await self._look()
                 self._note_gone(clock_s(), all_gone=all_gone())
-                self._take_answers(clock_s())
+                self._note_answers(clock_s())
                 self._call_new_ones(clock_s())
                 if sent is None:
                     await self._first_answers(clock_s)
@@ -302,9 +302,9 @@ class LocalDiscovery:
         start_s = clock_s()
         while self._calls and (left_s := start_s + (_OTHERS_S if self._workers else _FIRST_S) - clock_s()) > 0:
             await self._wait(left_s)
-            self._take_answers(clock_s())
+            self._note_answers(clock_s())
 
-    def _take_answers(self, now_s: float) -> None:
+    def _note_answers(self, now_s: float) -> None:
         for port, call in list(self._calls.items()):
             if call.task.done():
                 del self._calls[port]

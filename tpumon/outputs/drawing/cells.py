@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from tpumon.model import Evidence
-from tpumon.model.figure import Unit
+from tpumon.model.figure_spec import Unit
 from tpumon.outputs.text_blocks import milliseconds, three_digits
 
 NOT_KNOWN = "n/a"
@@ -98,7 +98,7 @@ FORMATS: Mapping[Unit, Format] = {
     "count": Format(cell=number, width=5, short=number_short, word=number, unit=""),
     "rate": Format(cell=number, width=5, short=number_short, word=number, unit=""),
 }
-"""Formats by the unit of `tpumon.model.figure.Figure`."""
+"""Formats by the unit of `tpumon.model.figure_spec.FigureSpec`."""
 
 
 def gib(size_bytes: float | None) -> str:

@@ -94,7 +94,7 @@ class Display(Output):
         """True if nothing was heard of any worker, as far as `refresh` was called."""
         return all(row.verdict.state == "waiting" for row in self._controls.latest.rows)
 
-    def take_alarm(self) -> bool:
+    def pop_alarm(self) -> bool:
         """Returns True if the bell is on and a worker became critical or went down since the last call."""
         alarm, self._alarm = self._alarm and self._controls.bell, False
         return alarm

@@ -8,7 +8,7 @@ from tpumon import __version__
 from tpumon.analysis.history import FIRST_STEP_BUCKET, STEP_SCHEMA, State, WorkerHistory
 from tpumon.errors import Reason
 from tpumon.model import SEVERITY_LEVELS, Cause, Sample
-from tpumon.model.figure import Figure
+from tpumon.model.figure_spec import FigureSpec
 from tpumon.model.figure_table import FIGURES, MXU, OP_TIME, PARTS, STEP
 from tpumon.outputs.metrics.metric_types import (
     ExporterMetric,
@@ -28,7 +28,7 @@ from tpumon.outputs.metrics.server_families import SERVER_METRICS
 _TargetValues = Callable[[WorkerHistory, float], Iterable[Series]]
 
 
-def _of_table(figure: Figure) -> Iterator[SampleMetric]:
+def _of_table(figure: FigureSpec) -> Iterator[SampleMetric]:
     """The metrics of a figure: its value, and min and max where it has a range."""
     assert figure.metric is not None
     yield SampleMetric(name=figure.metric, help=figure.help, values=single(lambda sample: figure.value(sample.figures)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 from tpumon.outputs.drawing.graphs import soft_axis
@@ -47,7 +48,7 @@ class GraphShapes(NamedTuple):
 def draw(graph: StackedGraph) -> GraphShapes:
     """Stacks the parts. Of neighbouring places, where there are very many, the mean is drawn."""
     count = len(graph.parts[0].values) if graph.parts else 0
-    parts = [squeezed(part.values, _MOST_COLUMNS, _mean) for part in graph.parts]
+    parts = [squeezed(part.values, _MOST_COLUMNS, fmean) for part in graph.parts]
     columns = list(zip(*parts, strict=True))
     edges = [list(accumulate(column, initial=0.0)) for column in columns]
     top = max(map(sum, columns), default=0.0) or 1.0
@@ -63,12 +64,12 @@ def draw(graph: StackedGraph) -> GraphShapes:
     ]
     points = []
     for i, column in enumerate(columns):
-        words = _words(graph, column, i * count // len(columns), (i + 1) * count // len(columns) - 1)
+        words = _hover_words(graph, column, i * count // len(columns), (i + 1) * count // len(columns) - 1)
         points.append(HoverPoint(round(i * width, 2), round(width, 2), words))
     return GraphShapes(areas, points, graph.number(top), count)
 
 
-def _words(graph: StackedGraph, values: Sequence[float], first: int, last: int) -> str:
+def _hover_words(graph: StackedGraph, values: Sequence[float], first: int, last: int) -> str:
     place = f"{graph.places} {first}" if last <= first else f"{graph.places}s {first} to {last}"
     parts = [f"{part.name} {graph.number(value)}" for part, value in zip(graph.parts, values, strict=True) if value]
     return "\n".join([f"{place}: {graph.number(sum(values))}", *(parts if len(parts) > 1 else [])])
@@ -95,10 +96,6 @@ def squeezed(values: Sequence[float], places: int, one: Callable[[Sequence[float
     return [one(values[first:last]) for first, last in pairwise(edges)]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 class HeatRow(NamedTuple):
     """A row of a heat map: its label, and x, strength from 0 to 1 and value in words of each cell."""
 
@@ -121,7 +118,7 @@ def draw_heat(heat: HeatMap) -> HeatShapes:
     """Cells that are darker where the value is higher."""
     longest = max((len(values) for _, values in heat.rows), default=0)
     most = max(min(_MOST_COLUMNS, _MOST_CELLS // max(len(heat.rows), 1)), 1)
-    rows = [(label, squeezed(values, most, _mean)) for label, values in heat.rows]
+    rows = [(label, squeezed(values, most, fmean)) for label, values in heat.rows]
     known = [value for _, values in rows for value in values if math.isfinite(value)]
     low, high = soft_axis(known, least_share=LEAST_SPAN)
     width = (WIDTH - _LABEL_WIDTH) / max(min(longest, most), 1)

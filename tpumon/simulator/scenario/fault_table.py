@@ -67,7 +67,7 @@ class Kind(Struct, frozen=True, kw_only=True):
 
     Attributes:
         about: one line for the list of scenarios.
-        takes: its parameters and their defaults; None: the seed picks.
+        parameters: by name, with their defaults; None: the seed picks.
         stop: the reason why no step runs while it holds; None: steps run.
         change: its effect on the work of the job; None: none, or it shows elsewhere.
         keeps: whether the change also holds between occurrences.
@@ -76,7 +76,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     """
 
     about: str
-    takes: Mapping[str, float | None] = field(default_factory=dict)
+    parameters: Mapping[str, float | None] = field(default_factory=dict)
     stop: Stop | None = None
     change: Change | None = None
     keeps: bool = False
@@ -85,10 +85,10 @@ class Kind(Struct, frozen=True, kw_only=True):
 
 
 def _share(part: StepPart) -> Change:
-    return partial(_take_share, part)
+    return partial(_raise_share, part)
 
 
-def _take_share(part: StepPart, draft: Draft, fault: ActiveFault) -> None:
+def _raise_share(part: StepPart, draft: Draft, fault: ActiveFault) -> None:
     draft.shares[part] = max(fault.share, draft.shares.get(part, 0.0))
 
 
@@ -134,17 +134,17 @@ SERVING, POOL_PRESSURE = "serving", "pool-pressure"
 KINDS: dict[str, Kind] = {
     "input-bound": Kind(
         about="waits for input, in infeed; with jax between steps",
-        takes={"share": 0.44},
+        parameters={"share": 0.44},
         change=_share(StepPart.INFEED),
     ),
     "straggler": Kind(
         about="one worker computes longer, or one core if there is one worker; the others wait in the collective",
-        takes={"worker": None, "by": 0.4},
+        parameters={"worker": None, "by": 0.4},
         change=_slow,
     ),
     "compile-pause": Kind(
         about="stops to compile, and goes on with the same program",
-        takes={"every": 32, "lasts": 5},
+        parameters={"every": 32, "lasts": 5},
         stop="compile",
         start_s=16,
     ),
@@ -156,56 +156,64 @@ KINDS: dict[str, Kind] = {
     "overflow-nothing": Kind(about="the same, but with these options nothing is collected"),
     "jax": Kind(about="a JAX program: no infeed, no outfeed, no step markers", change=_compiled(jax=True)),
     "host-bound": Kind(
-        about="gaps between steps: dispatch, Python, callbacks", takes={"share": 0.4}, change=_share(StepPart.HOST_GAP)
+        about="gaps between steps: dispatch, Python, callbacks",
+        parameters={"share": 0.4},
+        change=_share(StepPart.HOST_GAP),
     ),
     "slow-core": Kind(
         about="one core of a worker computes longer",
-        takes={"worker": None, "core": None, "by": 0.4},
+        parameters={"worker": None, "core": None, "by": 0.4},
         change=_slow,
     ),
-    "slow-down": Kind(about="steps take longer on all workers", takes={"by": 0.2}, change=_stretch),
+    "slow-down": Kind(about="steps take longer on all workers", parameters={"by": 0.2}, change=_stretch),
     "drift": Kind(
-        about="steps take longer and longer on all workers", takes={"by": 0.3, "over": 3600}, change=_stretch
+        about="steps take longer and longer on all workers", parameters={"by": 0.3, "over": 3600}, change=_stretch
     ),
     "hang": Kind(
         about="one worker stops, the others wait for it; the processes live",
-        takes={"worker": None},
+        parameters={"worker": None},
         stop="hang",
         start_s=60,
     ),
     "recompiling": Kind(
         about="compiles again and again; each time the program has another id and other shapes",
-        takes={"every": 12, "lasts": 2},
+        parameters={"every": 12, "lasts": 2},
         stop="compile",
         change=_recompile,
         keeps=True,
     ),
     "checkpoint": Kind(
         about="stops to write a checkpoint",
-        takes={"every": 300, "lasts": 10},
+        parameters={"every": 300, "lasts": 10},
         stop="checkpoint",
         start_s=300,
     ),
     "evaluation": Kind(
         about="runs another program, with shorter steps",
-        takes={"every": 7200, "lasts": 1800},
+        parameters={"every": 7200, "lasts": 1800},
         change=_compiled(function="eval_step", convolution=14.0, loop=4.0, all_reduce=0.6, idle=3.0),
         start_s=600,
     ),
     "collective-bound": Kind(
-        about="collectives take long on all workers", takes={"share": 0.4}, change=_share(StepPart.ALL_REDUCE)
+        about="collectives take long on all workers", parameters={"share": 0.4}, change=_share(StepPart.ALL_REDUCE)
     ),
-    "outfeed-bound": Kind(about="waits to write outfeed", takes={"share": 0.3}, change=_share(StepPart.OUTFEED)),
+    "outfeed-bound": Kind(about="waits to write outfeed", parameters={"share": 0.3}, change=_share(StepPart.OUTFEED)),
     "host-transfer-bound": Kind(
-        about="waits for data from the host", takes={"share": 0.3}, change=_share(StepPart.HOST_TRANSFER)
+        about="waits for data from the host", parameters={"share": 0.3}, change=_share(StepPart.HOST_TRANSFER)
     ),
-    "async-wait": Kind(about="waits for copies on their way", takes={"share": 0.3}, change=_share(StepPart.COPY_DONE)),
-    "data-shuffle": Kind(about="changes the layout of data", takes={"share": 0.35}, change=_share(StepPart.FORMATTING)),
+    "async-wait": Kind(
+        about="waits for copies on their way", parameters={"share": 0.3}, change=_share(StepPart.COPY_DONE)
+    ),
+    "data-shuffle": Kind(
+        about="changes the layout of data", parameters={"share": 0.35}, change=_share(StepPart.FORMATTING)
+    ),
     "sparsecore-bound": Kind(
-        about="waits for embeddings from the SparseCores", takes={"share": 0.3}, change=_share(StepPart.SPARSE_WAIT)
+        about="waits for embeddings from the SparseCores",
+        parameters={"share": 0.3},
+        change=_share(StepPart.SPARSE_WAIT),
     ),
-    "barrier-wait": Kind(about="cores wait at barriers", takes={"share": 0.2}, change=_share(StepPart.BARRIER)),
-    "debug-print": Kind(about="prints from the device", takes={"share": 0.2}, change=_share(StepPart.DEBUG_PRINT)),
+    "barrier-wait": Kind(about="cores wait at barriers", parameters={"share": 0.2}, change=_share(StepPart.BARRIER)),
+    "debug-print": Kind(about="prints from the device", parameters={"share": 0.2}, change=_share(StepPart.DEBUG_PRINT)),
     "small-shapes": Kind(
         about="small, padded shapes: the device is busy, the matrix units are not",
         change=_compiled(efficiency=0.06, convolution_bandwidth=0.1, loop_bandwidth=0.2, shape=_SMALL),
@@ -218,26 +226,26 @@ KINDS: dict[str, Kind] = {
         about="the matrix units are the limit: as it should be",
         change=_compiled(convolution=54.0, loop=3.0, idle=2.0, efficiency=0.92, convolution_bandwidth=0.2),
     ),
-    "hbm-leak": Kind(about="HBM in use grows until it is full", takes={"over": 3600}),
+    "hbm-leak": Kind(about="HBM in use grows until it is full", parameters={"over": 3600}),
     "hbm-nearly-full": Kind(about="95 % of HBM is in use"),
     "jitter": Kind(
         about="workers' compute time varies from step to step, and steps drift by 3 % over minutes",
-        takes={"by": 0.02},
+        parameters={"by": 0.02},
         change=_noise,
     ),
     "restart": Kind(
         about="all workers' processes end and start again",
-        takes={"every": 0, "lasts": 20},
+        parameters={"every": 0, "lasts": 20},
         stop="away",
         start_s=60,
         compiles_s=8,
     ),
     SERVING: Kind(about="a server of models that is always busy, with its own metrics", change=_serve),
-    "quiet-night": Kind(about="no request comes", takes={"every": 0, "lasts": 900}, stop="quiet", start_s=60),
-    "bursts": Kind(about="requests come in bursts", takes={"every": 20, "lasts": 8}, stop="quiet", start_s=8),
+    "quiet-night": Kind(about="no request comes", parameters={"every": 0, "lasts": 900}, stop="quiet", start_s=60),
+    "bursts": Kind(about="requests come in bursts", parameters={"every": 20, "lasts": 8}, stop="quiet", start_s=8),
     "buckets": Kind(
         about="programs of four sizes, compiled ahead, in turn",
-        takes={"every": 6, "lasts": 1},
+        parameters={"every": 6, "lasts": 1},
         change=_next_bucket,
         keeps=True,
     ),
@@ -245,7 +253,7 @@ KINDS: dict[str, Kind] = {
     POOL_PRESSURE: Kind(about="the cache of keys and values is full: requests wait, and are put back", start_s=30),
     "preemption": Kind(
         about="one worker goes away and returns; the others wait for it",
-        takes={"worker": None, "every": 0, "lasts": 60},
+        parameters={"worker": None, "every": 0, "lasts": 60},
         stop="away",
         start_s=60,
         compiles_s=8,
@@ -285,7 +293,7 @@ def listed() -> Iterator[ListedScenario]:
             yield ListedScenario(name, PRESETS[name][0], ())
             continue
         kind = KINDS[name]
-        parameters = [key if default is None else f"{key}={default:g}" for key, default in kind.takes.items()]
+        parameters = [key if default is None else f"{key}={default:g}" for key, default in kind.parameters.items()]
         settings = [", ".join(parameters)] if parameters else []
         if kind.start_s:
             settings.append(f"From second {kind.start_s:g}")

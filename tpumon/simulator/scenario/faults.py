@@ -67,8 +67,8 @@ class Fault(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is None:
                 continue
-            if name not in self.row.takes:
-                raise _not_taken(self.kind, name)
+            if name not in self.row.parameters:
+                raise _no_parameter(self.kind, name)
             if not parameter.least <= value <= parameter.most:
                 bounds = f"{_written(name, parameter.least)} to {_written(name, parameter.most)} ({parameter.about})"
                 raise _wrong(f"scenario {self.kind}: {name}={_written(name, value)} is not within {bounds}")
@@ -109,7 +109,7 @@ class Fault(Struct, frozen=True, kw_only=True):
     def value(self, name: str) -> float:
         """A parameter; 0 if it does not take it, -1 if the seed is to pick and has not."""
         own = getattr(self, name)
-        default = self.row.takes.get(name, 0.0)
+        default = self.row.parameters.get(name, 0.0)
         return float(own if own is not None else -1 if default is None else default)
 
     def bound(self, topology: Topology, seed: int) -> Fault:
@@ -121,9 +121,9 @@ class Fault(Struct, frozen=True, kw_only=True):
         hosts, devices = topology.hosts, topology.devices_per_host
         pick = hashed(seed, 1, 0, 0)
         worker, core = self.worker, self.core
-        if "worker" in self.row.takes and worker is None:
+        if "worker" in self.row.parameters and worker is None:
             worker = pick % hosts
-        if "core" in self.row.takes and core is None:
+        if "core" in self.row.parameters and core is None:
             core = pick // hosts % devices
         for name, number, count in (("worker", worker, hosts), ("core", core, devices)):
             if number is not None and number >= count:
@@ -240,10 +240,10 @@ def _parse_term(term: str) -> Fault:
     for pair in match["values"].split(",") if match["values"] is not None else ():
         key, equals, value = pair.partition("=")
         if not equals:
-            takes = ", ".join(KINDS[name].takes) or "none"
-            raise _wrong(f"scenario {name}: {pair!r} is not PARAMETER=VALUE; its parameters: {takes}")
+            names = ", ".join(KINDS[name].parameters) or "none"
+            raise _wrong(f"scenario {name}: {pair!r} is not PARAMETER=VALUE; its parameters: {names}")
         if key not in PARAMETERS:
-            raise _not_taken(name, key)
+            raise _no_parameter(name, key)
         given[key] = _given(value, PARAMETERS[key].quantity, f"scenario {name}: {key}=")
     start, length = match["start"], match["length"]
     return Fault(
@@ -286,7 +286,7 @@ def _unknown(name: str) -> UsageError:
     return _wrong(f"unknown scenario {name[:50]!r}; {hint}")
 
 
-def _not_taken(kind: str, parameter: str) -> UsageError:
-    takes = tuple(KINDS[kind].takes)
-    hint = hint_at(parameter, takes, f"it takes {', '.join(takes) or 'none'}", most=1)
+def _no_parameter(kind: str, parameter: str) -> UsageError:
+    names = tuple(KINDS[kind].parameters)
+    hint = hint_at(parameter, names, f"it takes {', '.join(names) or 'none'}", most=1)
     return _wrong(f"scenario {kind} has no parameter {parameter[:50]!r}; {hint}")

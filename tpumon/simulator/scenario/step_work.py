@@ -135,7 +135,7 @@ class StepProgram(Struct, frozen=True, kw_only=True):
         return 0
 
     def tf_op(self, op: int) -> str:
-        """The origin of an op in the framework; empty if the trace does not say."""
+        """The provenance of an op in the framework; empty if the trace does not say."""
         return OPS[op].tf_op or (f"jit({self.function})/{OPS[op].name.partition('.')[0]}" if self.jax else "")
 
 

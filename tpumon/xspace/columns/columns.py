@@ -87,7 +87,7 @@ class StatColumn(Struct, frozen=True, eq=False):
         integers = self.values.view(np.int64).astype(np.float64)
         return np.where(self.present, np.where(self.doubles, self.values.view(np.float64), integers), default)
 
-    def take(self, picked: Ints | Mask) -> StatColumn:
+    def select(self, picked: Ints | Mask) -> StatColumn:
         """The column of some of the events."""
         return StatColumn(self.values[picked], self.present[picked], self.doubles[picked])
 
@@ -164,15 +164,15 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
         """Events that lie entirely within a span, stats and all; all of them where there is no span."""
         if span_ps is None:
             return self
-        return self.take((self.begin_ps >= span_ps[0]) & (self.end_ps <= span_ps[1]))
+        return self.select((self.begin_ps >= span_ps[0]) & (self.end_ps <= span_ps[1]))
 
-    def take(self, picked: Ints | Mask) -> Events:
+    def select(self, picked: Ints | Mask) -> Events:
         """Some of the events, stats and all."""
         return Events(
             metadata_id=self.metadata_id[picked],
             begin_ps=self.begin_ps[picked],
             duration_ps=self.duration_ps[picked],
-            stats={name: column.take(picked) for name, column in self.stats.items()},
+            stats={name: column.select(picked) for name, column in self.stats.items()},
             dropped=self.dropped,
         )
 
@@ -188,7 +188,7 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
     def sorted(self, *, by_device: bool = False) -> Events:
         """The events in timeline order, stats and all; on the device's clock if so asked."""
         order = timeline_order(*(self.device_span_ps() if by_device else (self.begin_ps, self.duration_ps)))
-        return self if order is None else self.take(order)
+        return self if order is None else self.select(order)
 
 
 def _is_time(values_ps: Ints) -> Mask:
@@ -214,7 +214,7 @@ def placed(columns: EventColumns, start_ns: int, names: Mapping[int, str]) -> Ev
         stats={names[number]: column for number, column in columns.stats.items()},
         dropped=int(len(sane) - sane.sum()),
     )
-    return events if sane.all() else events.take(sane)
+    return events if sane.all() else events.select(sane)
 
 
 def join(parts: Sequence[Events]) -> Events:

@@ -165,7 +165,7 @@ class Plane:
         holding = [line for line in lines if _holds(bytes(line.raw), beginnings)] if kinds else []
         names = self.numbers_of(wanted)
         events = join([self._read_line(line, names, kinds) for line in holding])
-        return events.take(among(events.metadata_id, kinds))
+        return events.select(among(events.metadata_id, kinds))
 
     def _read_line(self, line: TraceLine, names: Mapping[int, str], kinds: Sequence[int] | None = None) -> Events:
         portions = line.portions()

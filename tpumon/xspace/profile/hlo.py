@@ -32,11 +32,11 @@ def read_contents(plane: Plane | None, wanted: Collection[tuple[int, str]]) -> d
     """
     contents: dict[tuple[int, str], tuple[str, ...]] = {}
     for number, _, program in programs_of(plane) if wanted else ():
-        held = _contents_of(program.module)
+        contents_of = _contents_of(program.module)
         for computation in program.module.computations:
             for instruction in computation.instructions:
                 if instruction.opcode == "fusion" and (number, instruction.name) in wanted:
-                    contents[number, instruction.name] = held(instruction)
+                    contents[number, instruction.name] = contents_of(instruction)
     return contents
 
 

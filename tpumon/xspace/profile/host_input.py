@@ -77,14 +77,14 @@ def read_host_input(plane: Plane | None) -> HostInput:
     enqueued_ps = between_ps = 0
     for line in plane.lines():
         events = plane.read([line])
-        events = events.take(np.isin(events.metadata_id, ops)).sorted()
+        events = events.select(np.isin(events.metadata_id, ops)).sorted()
         own_ps = self_times_ps(events.begin_ps, events.duration_ps)
         for number, count, time_ps, self_ps in per_id(events.metadata_id, events.duration_ps, own_ps):
             if number in stages:
                 total = sums.setdefault(number, [0, 0, 0])
                 for i, amount in enumerate((count, time_ps, self_ps)):
                     total[i] += amount
-        enqueues = events.take(np.isin(events.metadata_id, infeed))
+        enqueues = events.select(np.isin(events.metadata_id, infeed))
         if len(enqueues) > 1:
             enqueued_ps += int(enqueues.duration_ps[:-1].sum())
             between_ps += int(enqueues.begin_ps[-1] - enqueues.begin_ps[0])

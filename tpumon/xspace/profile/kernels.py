@@ -93,7 +93,7 @@ def _of_plane(plane: Plane) -> Iterator[Kernel]:
     events = plane.read(streams(plane), _STATS)
     if _STATS[0] not in events.stats:  # copies have no such stat
         return
-    events = events.take(events.stats[_STATS[0]].present)
+    events = events.select(events.stats[_STATS[0]].present)
     # The texts of stats are names that the plane has elsewhere, by number.
     numbers = [
         events.stats[name].integers() if name in events.stats else np.zeros_like(events.metadata_id) for name in _STATS

@@ -164,7 +164,7 @@ def _by_memory(plane: Plane, columns: EventColumns, packed: Packed, rows: Ints) 
             left = np.setdiff1d(left, numbered, assume_unique=True)
     names: dict[str, list[int]] = {}
     for row in left.tolist():
-        names.setdefault(_words(plane, packed, row, "allocator_name") or "unknown", []).append(row)
+        names.setdefault(_stat_text(plane, packed, row, "allocator_name") or "unknown", []).append(row)
     for name, own in names.items():
         yield name, np.array(own, dtype=np.int64)
 
@@ -210,7 +210,7 @@ def _use(plane: Plane, memory: str, parts: Sequence[_LineMemory], first_ps: int)
 
     def what(event: int) -> str:
         packed, row = parts[int(part_of[event])].packed, int(row_of[event])
-        words = [_words(plane, packed, row, stat) for stat in ("tf_op", "shape", "tensor_shapes")]
+        words = [_stat_text(plane, packed, row, stat) for stat in ("tf_op", "shape", "tensor_shapes")]
         return " ".join(one_line(each) for each in words if each) or "allocated in the window"
 
     return MemoryUse(
@@ -273,7 +273,7 @@ def _rows(live: Sequence[int], sizes: Ints, stack: int, heap: int, what: Callabl
     return tuple(sorted(rows, key=lambda row: (-row.size_bytes * row.count, row.what))[:_MOST_LIVE])
 
 
-def _words(plane: Plane, packed: Packed, row: int, stat_name: str) -> str:
+def _stat_text(plane: Plane, packed: Packed, row: int, stat_name: str) -> str:
     """A stat of an event that is text; "" where it has none."""
     wanted = plane.numbers_of((stat_name,))
     if not wanted:

@@ -115,7 +115,7 @@ def read_ops(planes: Sequence[Plane], tables: Sequence[OpTable], table: OpTable,
 def _op(plane: Plane, content: Callable[[int], str], table: OpTable, row: int) -> Op:
     metadata = plane.event_metadata(int(table.number[row]))
     stats = named(metadata.stats, plane.stat_names, plane.numbers_of(_STATS))
-    name = _name(metadata)
+    name = _op_name(metadata)
     program_id, moved = stats.get("program_id"), stats.get("bytes_accessed")
     count = float(table.occurrences[row])
     return Op(
@@ -124,9 +124,9 @@ def _op(plane: Plane, content: Callable[[int], str], table: OpTable, row: int) -
         name=name,
         category=category_name(stats.get("hlo_category")),
         expression=one_line(metadata.name, limit=_HLO),
-        provenance=_text(stats.get("tf_op"), _PATH).rstrip(":"),
-        source=_text(stats.get("source"), _PATH),
-        group=_text(stats.get("deduplicated_name"), NAME_LENGTH) or name,
+        provenance=_stat_text(stats.get("tf_op"), _PATH).rstrip(":"),
+        source=_stat_text(stats.get("source"), _PATH),
+        group=_stat_text(stats.get("deduplicated_name"), NAME_LENGTH) or name,
         contents=tuple(map(content, metadata.child_id[:MOST_CONTENTS])),
         shown=bool(table.shown[row]),
         occurrences=count,
@@ -146,14 +146,14 @@ def _op(plane: Plane, content: Callable[[int], str], table: OpTable, row: int) -
 
 
 def _content(plane: Plane, number: int) -> str:
-    return _name(plane.event_metadata(number))
+    return _op_name(plane.event_metadata(number))
 
 
-def _name(metadata: XEventMetadata) -> str:
+def _op_name(metadata: XEventMetadata) -> str:
     return one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
 
 
-def _text(value: Value | None, limit: int) -> str:
+def _stat_text(value: Value | None, limit: int) -> str:
     return one_line(value, limit=limit) if isinstance(value, str) else ""
 
 

@@ -129,7 +129,7 @@ def _with_contents(ops: tuple[Op, ...], hlo: Plane | None) -> tuple[Op, ...]:
     """Ops with what their program's HLO says they are made of; what their own metadata says is kept."""
     contents = read_contents(hlo, {(op.program_id, op.name) for op in ops if not op.contents})
     return tuple(
-        replace(op, contents=held) if (held := contents.get((op.program_id, op.name))) and not op.contents else op
+        replace(op, contents=found) if (found := contents.get((op.program_id, op.name))) and not op.contents else op
         for op in ops
     )
 

@@ -145,7 +145,7 @@ def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
     count = len(shared[0])
     if not count:
         return StepTable(source=None, matched=True)
-    shared = [host.take(np.arange(min(count, MOST_STEPS))) for host in shared]
+    shared = [host.select(np.arange(min(count, MOST_STEPS))) for host in shared]
     parts = parts_of_steps_ps(shared)
     durations_s = _seconds(np.max([host.duration_ps for host in shared], axis=0))
     ratios = np.concatenate([infeed_ratios(host) for host in shared])
@@ -172,9 +172,9 @@ def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
     )
 
 
-def _ops_of_all(held: Iterable[OpSteps | None]) -> OpSteps | None:
+def _ops_of_all(parts: Iterable[OpSteps | None]) -> OpSteps | None:
     """The sum over hosts, or cores; None where it was not read."""
-    known = [one for one in held if one is not None]
+    known = [one for one in parts if one is not None]
     return add_up_steps(known) if known else None
 
 

@@ -51,7 +51,7 @@ def module_runs(names: Mapping[int, str], lines: Sequence[Events]) -> dict[str, 
         lines: events of each line, with the stats HLO_MODULE, RUN, DEVICE and PROGRAM.
     """
     telling = [events for events in lines if HLO_MODULE in events.stats and RUN in events.stats]
-    ops = join([events.take(events.stats[HLO_MODULE].present & events.stats[RUN].present) for events in telling])
+    ops = join([events.select(events.stats[HLO_MODULE].present & events.stats[RUN].present) for events in telling])
     runs: dict[str, dict[int, Runs]] = {}
     if not len(ops):
         return runs

@@ -168,8 +168,8 @@ def _calls(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[tupl
         picked = among(events.metadata_id, jitted)
         if _FUNCTION_CALL in events.stats:
             picked[events.stats[_FUNCTION_CALL].rows] = True
-        calls = events.bare().take(picked).sorted()
-        calls = calls.take(parents(calls.end_ps) < 0)
+        calls = events.bare().select(picked).sorted()
+        calls = calls.select(parents(calls.end_ps) < 0)
         for number, here in by_id(calls.metadata_id):
             yield names.get(number, ""), place, calls.begin_ps[here], calls.duration_ps[here]
 
@@ -194,13 +194,13 @@ def _numbered(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_
     """The events that have a step number, by thread and name."""
     for place, events in enumerate(threads):
         if STEP_NUMBER in events.stats:
-            yield from _by_name(events.bare().take(events.stats[STEP_NUMBER].rows), place, names)
+            yield from _by_name(events.bare().select(events.stats[STEP_NUMBER].rows), place, names)
 
 
 def _markers(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:
     wanted = [number for number, name in names.items() if name == _STEP_MARKER]
     for place, events in enumerate(threads if wanted else ()):
-        yield from _by_name(events.bare().take(among(events.metadata_id, wanted)), place, names)
+        yield from _by_name(events.bare().select(among(events.metadata_id, wanted)), place, names)
 
 
 def _by_name(steps: Events, place: int, names: Mapping[int, str]) -> Iterator[_Steps]:
@@ -333,7 +333,7 @@ def _eagerly_asked(thread: Events, stat_names: Mapping[int, str]) -> Events:
     column = thread.stats.get(_EAGER_OP)
     if column is None:
         return join([])
-    return thread.bare().take(among(column.integers(), _ids(stat_names, _EAGER_GET_NEXT)))
+    return thread.bare().select(among(column.integers(), _ids(stat_names, _EAGER_GET_NEXT)))
 
 
 def _ids(names: Mapping[int, str], pattern: re.Pattern[str]) -> list[int]:
@@ -342,4 +342,4 @@ def _ids(names: Mapping[int, str], pattern: re.Pattern[str]) -> list[int]:
 
 
 def _of_kind(events: Events, wanted: Sequence[int]) -> Events:
-    return events.bare().take(among(events.metadata_id, wanted))
+    return events.bare().select(among(events.metadata_id, wanted))

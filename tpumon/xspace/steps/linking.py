@@ -140,12 +140,12 @@ def _add_consumed(devices: Links, core: CoreLines, first: int) -> None:
         return
     inside = np.searchsorted(np.maximum.accumulate(steps.end_ps), modules.begin_ps, side="right")
     for events, marker in ((steps, np.arange(len(steps))), (modules, inside)):
-        held = marker < len(steps)
-        step = np.where(held, marker, 0)
-        held &= (steps.begin_ps[step] <= events.begin_ps) & (steps.end_ps[step] + ROUNDING_PS >= events.end_ps)
-        numbered = held & _has(events, "_ct", "_c")
+        is_within = marker < len(steps)
+        step = np.where(is_within, marker, 0)
+        is_within &= (steps.begin_ps[step] <= events.begin_ps) & (steps.end_ps[step] + ROUNDING_PS >= events.end_ps)
+        numbered = is_within & _has(events, "_ct", "_c")
         if events is modules:
-            launched = held & _has(events, "run_id", "queue_id")
+            launched = is_within & _has(events, "run_id", "queue_id")
             numbered &= ~launched
             number = np.full(len(events), core.plane.tensor_core or 0, dtype=np.uint64)
             launch = [number, *_stats(events, "queue_id", "run_id", "core_type")]
@@ -196,7 +196,7 @@ class _Threads:
     def add(self, events: Events) -> None:
         """Adds the events of one thread that carry any of the stats, or are roots by name."""
         masks = [column.present for column in events.stats.values()]
-        events = events.take(np.logical_or.reduce([self._named(events, *_ROOT_NAMES), *masks]))
+        events = events.select(np.logical_or.reduce([self._named(events, *_ROOT_NAMES), *masks]))
         if not len(events):
             return
         within, around = _nested(events)

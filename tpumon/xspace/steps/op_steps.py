@@ -42,8 +42,8 @@ class OpSteps(Struct, frozen=True, kw_only=True, eq=False):
 
 def add_up_steps(parts: Iterable[OpSteps]) -> OpSteps:
     """The sum of several, such as of a host's cores: one element per op and step."""
-    held = list(parts)
-    key, step, self_ps = (np.concatenate([getattr(one, name) for one in held]) for name in ("key", "step", "self_ps"))
+    parts = list(parts)
+    key, step, self_ps = (np.concatenate([getattr(one, name) for one in parts]) for name in ("key", "step", "self_ps"))
     order = np.lexsort((step, key))
     key, step = key[order], step[order]
     is_first = np.ones(len(key), dtype=np.bool_)

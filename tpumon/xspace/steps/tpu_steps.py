@@ -80,7 +80,7 @@ class HostSteps(Struct, frozen=True, kw_only=True, eq=False):
     def __len__(self) -> int:
         return len(self.duration_ps)
 
-    def take(self, these: Ints) -> HostSteps:
+    def select(self, these: Ints) -> HostSteps:
         """Some of these steps."""
         place = np.full(len(self), -1)
         place[these] = np.arange(len(these))
@@ -187,15 +187,15 @@ def whole_steps(core: CoreLines, ops: Events, markers: Events, groups: Ints) -> 
     keep = markers.device_span_ps()[1] > 0
     if not len(keep):
         return markers, groups
-    in_order = ops if is_ascending(ops.begin_ps) else ops.take(np.argsort(ops.begin_ps, kind="stable"))
+    in_order = ops if is_ascending(ops.begin_ps) else ops.select(np.argsort(ops.begin_ps, kind="stable"))
     for last in (True, False):
         rows = np.flatnonzero(keep)
-        if len(rows) > 1 and _is_cut(in_order, markers.take(rows), last=last):
+        if len(rows) > 1 and _is_cut(in_order, markers.select(rows), last=last):
             keep[rows[-1 if last else 0]] = False
     rows = np.flatnonzero(keep)
-    if len(rows) == 1 and _is_cut_alone(core, ops, markers.take(rows)):
+    if len(rows) == 1 and _is_cut_alone(core, ops, markers.select(rows)):
         keep[rows] = False
-    return (markers, groups) if keep.all() else (markers.take(keep), groups[keep])
+    return (markers, groups) if keep.all() else (markers.select(keep), groups[keep])
 
 
 def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
@@ -339,14 +339,14 @@ def host_steps(cores: Sequence[CoreSteps], step_of: Mapping[int, int] = _UNNUMBE
 
 def _ops_of_all(cores: Iterable[tuple[CoreSteps, Ints]]) -> OpSteps | None:
     """Time of each op in the steps of a host; None if not asked for."""
-    held: list[OpSteps] = []
+    parts: list[OpSteps] = []
     for core, where in cores:
         if core.ops is None:
             return None
         place = np.full(len(core.groups), -1, dtype=np.int64)
         place[where] = np.arange(len(where))
-        held.append(core.ops.moved(place))
-    return add_up_steps(held)
+        parts.append(core.ops.moved(place))
+    return add_up_steps(parts)
 
 
 def _all_reduce_ps(cores: Iterable[tuple[CoreSteps, Ints]], steps: int) -> NDArray[np.float64]:
@@ -453,7 +453,7 @@ def align_hosts(hosts: Sequence[HostSteps]) -> list[HostSteps]:
     if len(numbers) == len(hosts):
         common = reduce(np.intersect1d, numbers)
         places = [np.argsort(own)[np.searchsorted(np.sort(own), common)] for own in numbers]
-        return [steps.take(own) for steps, own in zip(hosts, places, strict=True)]
+        return [steps.select(own) for steps, own in zip(hosts, places, strict=True)]
     spans = [
         (steps.begin_ps.min(), (steps.begin_ps + steps.duration_ps).max()) if len(steps) else (0, 0) for steps in hosts
     ]
@@ -464,7 +464,7 @@ def align_hosts(hosts: Sequence[HostSteps]) -> list[HostSteps]:
     first = max(max(shift, 0) for shift in shifts)
     last = min(min(len(hosts[i]) + shifts[i], len(hosts[chief])) for i in range(len(hosts)))
     count = max(last - first, 0)
-    return [steps.take(np.arange(count) + first - shift) for steps, shift in zip(hosts, shifts, strict=True)]
+    return [steps.select(np.arange(count) + first - shift) for steps, shift in zip(hosts, shifts, strict=True)]
 
 
 def _best_shift(other: HostSteps, chief: HostSteps) -> int:

@@ -162,7 +162,7 @@ def _dead(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     silent = [core.name for core in cores if not len(core.activity[0])]
     if not silent:
         return
-    names = f"{_names(silent)} {_has(silent)} no event"
+    names = f"{_core_names(silent)} {_has(silent)} no event"
     if _work_together(cores):
         yield _Loss(f"{names} while {_count(len(cores) - len(silent), 'core')} beside worked", _ALL)
     else:
@@ -371,7 +371,7 @@ def _works_in(core: CoreRuns, span_ps: tuple[int, int]) -> bool:
     return bool(((begins < span_ps[1]) & (ends > span_ps[0])).any())
 
 
-def _names(cores: Sequence[str]) -> str:
+def _core_names(cores: Sequence[str]) -> str:
     return cores[0] if len(cores) == 1 else f"{', '.join(cores[:3])}{' and more' if len(cores) > 3 else ''}"
 
 

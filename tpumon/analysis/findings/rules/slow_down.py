@@ -111,7 +111,7 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
     samples = 1  # it looks at three blocks of samples
     compares = True
     hidden_by = frozenset({"hang"})
-    explained_if_new = frozenset(
+    hidden_by_new = frozenset(
         {
             *("straggler", "input-bound", "host-bound", "idle", "recompiling", "collective-bound", "outfeed-bound"),
             *("host-transfer-bound", "async-wait", "data-shuffle", "sparsecore-bound", "barrier-wait", "debug-print"),

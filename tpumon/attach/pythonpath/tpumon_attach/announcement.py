@@ -50,7 +50,7 @@ def announce(port: int, framework: str) -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             os.fchmod(descriptor, 0o644)  # whatever the umask: a tpumon of another user may read it
-            file.write(f"{_start_ticks(os.getpid())} {port} {framework}\n{_names()}")
+            file.write(f"{_start_ticks(os.getpid())} {port} {framework}\n{_job_variables()}")
     except OSError as error:  # a full disk
         os.unlink(new)
         raise OSError(error.errno, error.strerror, new) from error
@@ -61,7 +61,7 @@ def announce(port: int, framework: str) -> None:
     _announced = path, os.getpid()
 
 
-def _names() -> str:
+def _job_variables() -> str:
     """The variables that name the job of this process, a line each."""
     known = dict(os.environ)
     listed = known.get("TPU_PROCESS_ADDRESSES") or known.get("TPU_WORKER_HOSTNAMES")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon_attach.messages import explain, say
+from tpumon_attach.messages import error_words, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _code(handler: Any) -> Any:
 
 def _tell(lost: str, error: Exception) -> None:
     try:
-        line = f"this program is not fully attached: {lost}: {explain(error)}"
+        line = f"this program is not fully attached: {lost}: {error_words(error)}"
         if line not in _told and len(_told) < _MOST_TOLD:
             _told.add(line)
             say(line)

@@ -37,6 +37,6 @@ def say(message: str) -> None:
         pass
 
 
-def explain(error: BaseException) -> str:
+def error_words(error: BaseException) -> str:
     """An unexpected error, for a line."""
     return f"{type(error).__name__}: {error}"

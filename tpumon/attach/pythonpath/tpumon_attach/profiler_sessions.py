@@ -88,15 +88,15 @@ def healing(stop: Callable[..., Any], heal: Callable[..., None]) -> Callable[...
             if _REFUSED not in str(error):
                 raise
             heal(*args, **kwargs)
-            explained = _explained(error)
-            if explained is None:
+            with_reason = _with_reason(error)
+            if with_reason is None:
                 raise
-            raise explained from error
+            raise with_reason from error
 
     return stop_and_heal
 
 
 @harmless("an error is not explained")
-def _explained(error: RuntimeError) -> RuntimeError | None:
+def _with_reason(error: RuntimeError) -> RuntimeError | None:
     why = "this trace is lost: somebody profiled the process when it began; the next one can begin (tpumon)"
     return type(error)(f"{error} {why}")

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from tpumon import __version__
 from tpumon.collection import sources
-from tpumon.collection.sampler.host_traces import explained
+from tpumon.collection.sampler.host_traces import actual_failure
 from tpumon.collection.sources import Client, ExtraSource, SourceOptions
 from tpumon.collection.sources.doctor_reports import Examination, ExtraSourceReport, RpcAnswer, State
 from tpumon.discovery.addresses import server_name
@@ -282,7 +282,7 @@ class _Look:
                     if error.reason == "unimplemented":
                         server = _add(server, RpcAnswer(rpc=profiler.rpc, state="absent", words=profiler.missing))
                         continue
-                    error = await asyncio.to_thread(explained, error, target.address)
+                    error = await asyncio.to_thread(actual_failure, error, target.address)
                     meaning = MEANING[error.reason]
                     state: State = (
                         "busy" if meaning.state in {"busy", "continuous"} else "ok" if meaning.usable else "failed"

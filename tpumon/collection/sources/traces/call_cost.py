@@ -11,7 +11,7 @@ _COLLECTING_S = 0.1  # before an answer has shown it
 
 
 class CallCost:
-    """What the calls of the present query, or of the last one, have cost the job.
+    """Cost to the job of the calls of the present query, or of the last one.
 
     Attributes:
         collecting_s: how long after its window a trace is answered; as the last one was.

@@ -236,18 +236,18 @@ class Profiler:
                 _log.warning("%s: %s", self.address, _MAY_HANG if self.known.may_hang else self.what_is_left_out)
         return self.known.returns_traces
 
-    async def take(self, capture: TraceRequest) -> memoryview:
+    async def take(self, request: TraceRequest) -> memoryview:
         """Takes a trace that the server returns: the serialized XSpace exactly as sent.
 
         Raises:
             SourceError: the call failed; `empty-trace`: the answer holds no trace.
         """
-        xspace = await self._profile(capture, root=_NOWHERE)
+        xspace = await self._profile(request, root=_NOWHERE)
         if not xspace:
             raise SourceError("empty-trace", "the server answered without a trace", address=self.address)
         return xspace
 
-    async def take_written(self, capture: TraceRequest, logdir: LogDir, session: str) -> memoryview:
+    async def take_written(self, request: TraceRequest, logdir: LogDir, session: str) -> memoryview:
         """Takes a trace that the server writes itself, and reads it: LOGDIR/.../SESSION/HOST_PORT.xplane.pb.
 
         Raises:
@@ -257,7 +257,7 @@ class Profiler:
         file_name = trace_file_name(self.address)
         # Made by us, so that we can remove what another user's server writes into it.
         await asyncio.to_thread(logdir.make_session, session)
-        await self._profile(capture, root=logdir.root, session=session, host_name=file_name.removesuffix(TRACE_SUFFIX))
+        await self._profile(request, root=logdir.root, session=session, host_name=file_name.removesuffix(TRACE_SUFFIX))
         deadline_s = time.monotonic() + _SHARED_DIRECTORY_S  # a shared directory may show it a little later
         while (content := await asyncio.to_thread(logdir.load, session, file_name)) is None:
             if time.monotonic() > deadline_s:
@@ -297,7 +297,9 @@ class Profiler:
 
     async def _probe_devices(self, device_type: ProfileOptions.DeviceType) -> Outline | None:
         """Content of a trace of 1 ms without host events; None if the server cannot return one."""
-        request = _request(TraceRequest(window_s=_PROBE_S), root=_NOWHERE, host_level=0, device_type=device_type)
+        request = _profile_request(
+            TraceRequest(window_s=_PROBE_S), root=_NOWHERE, host_level=0, device_type=device_type
+        )
         try:
             xspace = await self._trace(request, timeout_s=self._client.grace_s(wire.PROFILE))
         except SourceError as error:
@@ -361,21 +363,21 @@ class Profiler:
         raise SourceError("continuous", "a continuous profiling session is active; standing back", address=self.address)
 
     async def _profile(
-        self, capture: TraceRequest, *, root: str, session: str | None = None, host_name: str = ""
+        self, request: TraceRequest, *, root: str, session: str | None = None, host_name: str = ""
     ) -> memoryview:
         if not self.is_known or self.known.host_level is None:
             raise SourceError("unavailable", "the connection broke", address=self.address)
-        request = _request(
-            capture,
+        profile_request = _profile_request(
+            request,
             root=root,
             session=session,
             host_name=host_name,
-            host_level=self.known.host_level if capture.host_level is None else capture.host_level,
-            device_type=_ALL_DEVICES if capture.all_devices else self.known.device_type,
+            host_level=self.known.host_level if request.host_level is None else request.host_level,
+            device_type=_ALL_DEVICES if request.all_devices else self.known.device_type,
         )
         # The server collects after the window, for as long again in the worst case seen; a large trace takes its time.
-        timeout_s = capture.start_in_s + capture.window_s + max(ANSWER_GRACE_S, capture.window_s)
-        return await self._trace(request, timeout_s=timeout_s)
+        timeout_s = request.start_in_s + request.window_s + max(ANSWER_GRACE_S, request.window_s)
+        return await self._trace(profile_request, timeout_s=timeout_s)
 
     async def _trace(self, request: ProfileRequest, *, timeout_s: float) -> memoryview:
         """The XSpace that the server returns; empty if it writes it to a file, or has none."""
@@ -383,8 +385,8 @@ class Profiler:
         return memoryview(reply.xspace)
 
 
-def _request(
-    capture: TraceRequest,
+def _profile_request(
+    request: TraceRequest,
     *,
     root: str,
     session: str | None = None,
@@ -392,7 +394,7 @@ def _request(
     host_level: int,
     device_type: ProfileOptions.DeviceType,
 ) -> ProfileRequest:
-    window_ms = max(1, round(capture.window_s * 1000))
+    window_ms = max(1, round(request.window_s * 1000))
     return ProfileRequest(
         duration_ms=window_ms,
         max_events=_MAX_EVENTS,
@@ -407,11 +409,11 @@ def _request(
             device_tracer_level=_DEVICE_TRACER_LEVEL,
             python_tracer_level=0,
             device_type=device_type,
-            enable_hlo_proto=capture.hlo,
+            enable_hlo_proto=request.hlo,
             advanced_configuration={
-                name: ProfileOptions.AdvancedConfigValue(int64_value=value) for name, value in capture.advanced.items()
+                name: ProfileOptions.AdvancedConfigValue(int64_value=value) for name, value in request.advanced.items()
             },
-            start_timestamp_ns=capture.start_unix_ns,
+            start_timestamp_ns=request.start_unix_ns,
             duration_ms=window_ms,
         ),
     )

@@ -66,12 +66,12 @@ class TraceReducer:
         words = _STEPS[self._step].words
         return FigureWarning("lighter", f"{words}, because whole traces overflow") if words else None
 
-    def note_overflow(self, *, window_is_given: bool, takes_options: bool) -> bool:
+    def note_overflow(self, *, window_is_given: bool, knows_options: bool) -> bool:
         """Notes that a trace was truncated or too large, and moves on to the next step, if there is one left.
 
         Args:
             window_is_given: the user chose the window, so that it is not made shorter.
-            takes_options: the server is of a generation that knows them.
+            knows_options: the server is of a generation that knows them.
 
         Returns:
             Whether to make the window shorter.
@@ -79,7 +79,7 @@ class TraceReducer:
         self._forget_old_connection()
         if self._step < self._last_allowed:
             following = self._step + 1 + (_STEPS[self._step + 1].shorter and window_is_given)
-            if _STEPS[following].options is None or takes_options:
+            if _STEPS[following].options is None or knows_options:
                 self._step = following
                 return _STEPS[following].shorter
         elif self._step == len(_STEPS) - 1:

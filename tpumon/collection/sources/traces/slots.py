@@ -49,11 +49,11 @@ class TraceSlots:
         """
         turns = (self.heavy if heavy else self.in_time) if in_time else self.others
         await turns.acquire()
-        with ExitStack() as held:
-            held.callback(turns.release)
+        with ExitStack() as turn:
+            turn.callback(turns.release)
             if in_time:
                 yield lambda: None
                 return
-            passing_on = asyncio.get_running_loop().call_later(window_s + _SILENT_S, held.close)
-            held.callback(passing_on.cancel)
+            passing_on = asyncio.get_running_loop().call_later(window_s + _SILENT_S, turn.close)
+            turn.callback(passing_on.cancel)
             yield passing_on.cancel

@@ -17,7 +17,7 @@ from tpumon.collection.sources.doctor_reports import COST, Examination, RpcAnswe
 from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.call_cost import PROBE_S, CallCost
-from tpumon.collection.sources.traces.explaining import Explaining
+from tpumon.collection.sources.traces.idle_check import IdleCheck
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
 from tpumon.collection.sources.traces.slots import QUICK_BYTES
@@ -54,7 +54,7 @@ _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _SHORTEST_LOOK_S, _ROOM = 0.1, 1.25  # at a device that was busy: a window in which an op shows, wherever it begins
 
 
-class _Taken(Struct, frozen=True):
+class _Trace(Struct, frozen=True):
     """A trace, when its window began, how long it was to be, and if the trace is lighter."""
 
     xspace: memoryview
@@ -93,7 +93,7 @@ class TraceSource(ProfilerSource):
         self._was_busy = self.is_silent = False  # the device was busy by the last usual trace
         self._short_s = math.inf  # a window that held a whole op wherever it began, by that trace
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
-        self._explaining = Explaining()
+        self._idle_check = IdleCheck()
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -105,7 +105,7 @@ class TraceSource(ProfilerSource):
         """
         await self._begin()
         start_s = time.monotonic()
-        explains, was_silent = False, self.is_silent
+        checks_idle, was_silent = False, self.is_silent
         self._say("it is asked what its profiler can do", "asking")
         try:
             returns_traces = await self._returns_traces()
@@ -113,30 +113,32 @@ class TraceSource(ProfilerSource):
             in_time = self._answers_in_time
             self._say("waiting for its turn among the workers", "waiting")
             async with self._options.slots.slot(in_time=in_time, heavy=self._is_heavy, window_s=window_s) as answered:
-                explains = await self._may_explain()
-                if explains:
+                checks_idle = self._idle_check.is_due(self._client.connection, self._profiler.known.signs.pid)
+                if checks_idle and (checks_idle := await self._may_check_idle()):
                     window_s, in_time = min(window_s, FIRST_WINDOW_S), False
-                level = Explaining.host_level if explains else None
-                taken = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
+                level = IdleCheck.host_level if checks_idle else None
+                trace = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
                 answered()
                 self._say("its trace is analysed", "reading")
-                trace = await self._analyse(taken, query)
+                trace_figures = await self._analyse(trace, query)
         except SourceError as error:
-            self._note_failure(error, usual_query=None if explains else query)
+            if checks_idle and MEANING[error.reason].state in {"busy", "continuous"}:
+                self._idle_check.forget_tried()
+            self._note_failure(error, usual_query=None if checks_idle else query)
             raise
         self._backoff.note_trace()
         self.is_silent = False
-        if trace.core_count:
+        if trace_figures.core_count:
             self._profiler.saw_devices()
-        elif taken.is_lighter and self._profiler.known.device_planes:
+        elif trace.is_lighter and self._profiler.known.device_planes:
             self._reducer.give_up()  # accepted, and nothing was collected
-        is_usual = not explains and not was_silent
+        is_usual = not checks_idle and not was_silent
         if is_usual:
-            if trace.truncated and self._note_overflow(query):
+            if trace_figures.truncated and self._note_overflow(query):
                 self._window.shrink()
-            self._learn(trace, query)
-        self._explaining.note_trace(trace, self._client.connection, was_silent=was_silent)
-        return self._sample(query, trace, taken, start_s=start_s, is_usual=is_usual)
+            self._learn(trace_figures, query)
+        self._idle_check.note_figures(trace_figures, self._client.connection, was_silent=was_silent)
+        return self._sample(query, trace_figures, trace, start_s=start_s, is_usual=is_usual)
 
     async def _begin(self) -> None:
         """Waits for the turn of a query that has cost nothing yet."""
@@ -178,10 +180,10 @@ class TraceSource(ProfilerSource):
         try:
             returns_traces = await self._returns_traces()
             async with self._options.slots.slot(in_time=False, heavy=False, window_s=self._short_s) as answered:
-                taken = await self._take(self._short_s, in_time=False, returns_traces=returns_traces, host_level=0)
+                trace = await self._take(self._short_s, in_time=False, returns_traces=returns_traces, host_level=0)
                 answered()
             self._backoff.note_trace()
-            return bool((await self._read(taken.xspace, 0)).core_count)
+            return bool((await self._read(trace.xspace, 0)).core_count)
         except SourceError as error:
             if error.reason == "empty-trace":
                 return False
@@ -220,7 +222,7 @@ class TraceSource(ProfilerSource):
         if MEANING[error.reason].traced:
             error.traced_s = self.unpaid_s
         if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
-            self._explaining.note_gone()
+            self._idle_check.forget_tried()
             self._had_steps = self.is_silent = self._window.shows_compiling = False
         if error.reason == "too-large" and usual_query is not None:
             self._note_overflow(usual_query)
@@ -245,18 +247,17 @@ class TraceSource(ProfilerSource):
         self._cost.end_call()
         return returns_traces
 
-    async def _may_explain(self) -> bool:
-        """True if the next trace is to tell why the device is idle, and the host may be traced for that."""
-        if not self._explaining.begins(self._client.connection, self._profiler.known.signs.pid):
-            return False
+    async def _may_check_idle(self) -> bool:
+        """True if the host may be traced to tell why the device is idle; that is tried now, and not again."""
+        self._idle_check.note_tried(self._profiler.known.signs.pid)
         self._cost.begin_call(PROBE_S)
-        may_explain = await self._profiler.may_raise_host_level()
+        may_check = await self._profiler.may_raise_host_level()
         self._cost.end_call()
-        return may_explain
+        return may_check
 
     async def _take(
         self, window_s: float, *, in_time: bool, returns_traces: bool, host_level: int | None = None
-    ) -> _Taken:
+    ) -> _Trace:
         """Takes the trace. A worker that answered in time must do so again; others have the whole deadline."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         if self._profiler.known.may_hang and host_level != 0:
@@ -264,13 +265,13 @@ class TraceSource(ProfilerSource):
         likely_s = self._cost.of_trace_s(window_s)
         self._cost.begin_call(likely_s)
         options = self._reducer.options if returns_traces else {}
-        capture = TraceRequest(window_s=window_s, advanced=options, host_level=host_level)
+        request = TraceRequest(window_s=window_s, advanced=options, host_level=host_level)
         take = self._take_returned if returns_traces else self._take_written
         self._say(f"a trace of {1000 * window_s:.0f} ms is taken", "tracing", takes_s=likely_s)
         try:
             with StoppedTime(self._profiler.known.signs.pid, self._options.state_of) as stopped:
                 async with asyncio.timeout(window_s + _PATIENCE_S if in_time else None):
-                    xspace, is_lighter = await take(capture)
+                    xspace, is_lighter = await take(request)
         except TimeoutError as error:
             self._in_time_on = None
             words = f"no answer within {time.monotonic() - traced_from_s:.0f} s"
@@ -293,7 +294,7 @@ class TraceSource(ProfilerSource):
         took_s, self.unanswered_s = self._cost.end_call(stopped.seconds), 0.0
         self._cost.collecting_s = max(0.0, took_s - window_s)
         self._in_time_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
-        return _Taken(xspace, time_unix_s, window_s, is_lighter=is_lighter)
+        return _Trace(xspace, time_unix_s, window_s, is_lighter=is_lighter)
 
     async def _read(self, xspace: memoryview, ops: int) -> TraceFigures:
         """Reads a trace: one that is large or takes long in the process for such traces. Raises as `Readers.read`."""
@@ -301,37 +302,37 @@ class TraceSource(ProfilerSource):
         self._is_heavy = self._is_heavy or is_large
         by = readers.SLOW if self._is_heavy else readers.QUICK
         try:
-            trace, cpu_s = await by.read(xspace, ops)
+            trace_figures, cpu_s = await by.read(xspace, ops)
         except SourceError as error:
             if error.reason != "too-large" or by is readers.SLOW:
                 raise
             self._is_heavy = True
             return await self._read(xspace, ops)
         self._is_heavy = is_large or cpu_s > readers.QUICK.cpu_s
-        return trace
+        return trace_figures
 
-    async def _analyse(self, taken: _Taken, query: Query) -> TraceFigures:
+    async def _analyse(self, trace: _Trace, query: Query) -> TraceFigures:
         try:
-            return await self._read(taken.xspace, query.ops if query.level > 1 else 0)
+            return await self._read(trace.xspace, query.ops if query.level > 1 else 0)
         except SourceError as error:
             if error.reason == "empty-trace":
-                if taken.is_lighter:
+                if trace.is_lighter:
                     self._reducer.give_up()
-                raise await self._empty(taken, error, query) from error
+                raise await self._empty(trace, error, query) from error
             raise self._error(error.reason, error.message) from error
         except Exception as error:  # a bug in the analysis must not make tracing free
             message = f"a bug in tpumon: {unexpected(error)}"
             raise self._error("internal", message) from error
 
-    async def _empty(self, taken: _Taken, error: SourceError, query: Query) -> SourceError:
+    async def _empty(self, trace: _Trace, error: SourceError, query: Query) -> SourceError:
         """The error for an empty trace; after a few that can never hold anything else, tracing stops."""
-        if (await asyncio.to_thread(outline, taken.xspace, count_events=False)).device_planes:
+        if (await asyncio.to_thread(outline, trace.xspace, count_events=False)).device_planes:
             self._profiler.saw_devices()
         self._learn(None, query)
         if not self._profiler.records_nothing:
             self._backoff.note_trace()
             empty = self._error("empty-trace", self._window.why_empty(error.message))
-            empty.window_s = taken.window_s
+            empty.window_s = trace.window_s
             return empty
         why = self._profiler.why_nothing
         return self._backoff.note_empty(why) or self._error("empty-trace", f"{NOT_SEEN}: {why}")
@@ -375,30 +376,30 @@ class TraceSource(ProfilerSource):
             simulated=profiler.known.simulated,
         )
 
-    def _learn(self, trace: TraceFigures | None, query: Query) -> None:
+    def _learn(self, trace_figures: TraceFigures | None, query: Query) -> None:
         """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none.
 
         Where a job had steps and nothing runs now, the window stays as it is: a longer one would show no more. A device
         that was busy is then looked at in short windows, until something runs again.
         """
-        figures = None if trace is None else trace.figures
+        figures = None if trace_figures is None else trace_figures.figures
         idle_ratio = None if figures is None else figures.idle_ratio
         busy = idle_ratio is not None and idle_ratio < BUSY_IDLE_RATIO
         serves = figures is not None and figures.traced_programs is not None
-        if trace is not None:
+        if trace_figures is not None:
             self._was_busy = busy and not serves
-            self._short_s = max(_SHORTEST_LOOK_S, _ROOM * (trace.op_within_s or math.inf))
+            self._short_s = max(_SHORTEST_LOOK_S, _ROOM * (trace_figures.op_within_s or math.inf))
         if figures is not None and figures.step_time_s is not None:
             self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
         elif figures is not None and self._window.compiles(figures.compile_ratio):
             pass  # no step could end in it
-        elif trace is not None and serves and query.level > 1 and (trace.stepless or not busy):
+        elif trace_figures is not None and serves and query.level > 1 and (trace_figures.stepless or not busy):
             self._had_steps = True
             self._window.serve((query.allowed_s or 0.0) - self._cost.collecting_s)
-        elif trace is None and self._had_steps:
+        elif trace_figures is None and self._had_steps:
             self.note_silence(query)
-        elif trace is not None and trace.stepless:
+        elif trace_figures is not None and trace_figures.stepless:
             # A longer window would show no step either, unless this one was made for another program's short steps.
             self._window.grow(FIRST_WINDOW_S)
         elif query.level == 1:
@@ -412,41 +413,41 @@ class TraceSource(ProfilerSource):
         """Makes the next trace lighter; returns whether its window is to be shorter."""
         return self._reducer.note_overflow(
             window_is_given=query.window_s is not None,
-            takes_options=bool(self._profiler.known.returns_traces and self._profiler.known.device_planes),
+            knows_options=bool(self._profiler.known.returns_traces and self._profiler.known.device_planes),
         )
 
-    async def _take_returned(self, capture: TraceRequest) -> tuple[memoryview, bool]:
-        """Takes a trace from a server that returns it: the trace, and whether the options of `capture` were used.
+    async def _take_returned(self, request: TraceRequest) -> tuple[memoryview, bool]:
+        """Takes a trace from a server that returns it: the trace, and whether the options of `request` were used.
 
         A server that refuses them has traced nothing yet, and is asked again without them.
         """
-        if not capture.advanced:
-            return await self._profiler.take(capture), False
+        if not request.advanced:
+            return await self._profiler.take(request), False
         try:
-            return await self._profiler.take(capture), True
+            return await self._profiler.take(request), True
         except SourceError as error:
             if error.reason != "empty-trace" and error.status not in _REFUSALS:
                 raise
             self._reducer.give_up()
             if error.reason == "empty-trace":
                 raise  # the job was traced: the next query goes without them
-        return await self._profiler.take(replace(capture, advanced={})), False
+        return await self._profiler.take(replace(request, advanced={})), False
 
-    async def _take_written(self, capture: TraceRequest) -> tuple[memoryview, bool]:
+    async def _take_written(self, request: TraceRequest) -> tuple[memoryview, bool]:
         """Takes a trace from a server that can only write it to a file; such servers know no options."""
         if self._writes_elsewhere_on == self._client.connection:
             raise self._error("refused", _CANNOT_BE_SEEN)
         if self._options.logdir is not None:
-            return await self._take_into(self._options.logdir, capture), False
+            return await self._take_into(self._options.logdir, request), False
         if not Address.parse(self._target.address).is_this_host:
             raise self._error("refused", _CANNOT_BE_SEEN)
         with tempfile.TemporaryDirectory(prefix="tpumon-", ignore_cleanup_errors=True) as private:
-            return await self._take_into(LocalLogDir(private), capture), False
+            return await self._take_into(LocalLogDir(private), request), False
 
-    async def _take_into(self, logdir: LogDir, capture: TraceRequest) -> memoryview:
+    async def _take_into(self, logdir: LogDir, request: TraceRequest) -> memoryview:
         session = f"tpumon-{secrets.token_hex(8)}"
         try:
-            return await self._profiler.take_written(capture, logdir, session)
+            return await self._profiler.take_written(request, logdir, session)
         except SourceError as error:
             # Once is enough: if the server runs in a container, every trace would stay on its disk for good.
             if error.reason == "refused":
@@ -455,22 +456,24 @@ class TraceSource(ProfilerSource):
         finally:
             await asyncio.to_thread(logdir.discard, session, trace_file_name(self._target.address))
 
-    def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float, is_usual: bool) -> Sample:
-        may_be_long = is_usual and not trace.stepless and not trace.truncated
-        long_steps = self._window.warning(query, trace.figures) if may_be_long else None
-        lighter = self._reducer.warning if taken.is_lighter else None
+    def _sample(
+        self, query: Query, trace_figures: TraceFigures, trace: _Trace, *, start_s: float, is_usual: bool
+    ) -> Sample:
+        may_be_long = is_usual and not trace_figures.stepless and not trace_figures.truncated
+        long_steps = self._window.warning(query, trace_figures.figures) if may_be_long else None
+        lighter = self._reducer.warning if trace.is_lighter else None
         return Sample(
             worker=self._target.worker,
             address=self._target.address,
-            time_unix_s=taken.time_unix_s,
-            window_s=trace.window_s,
+            time_unix_s=trace.time_unix_s,
+            window_s=trace_figures.window_s,
             took_s=time.monotonic() - start_s,
             traced_s=self._cost.traced_s,
             source="trace",
-            simulated=trace.simulated,
-            device_type=trace.device_type,
-            cores=trace.core_count if query.level > 1 else None,
-            figures=of_level(figures_of_window(trace, taken.window_s), query.level),
-            truncated=trace.truncated,
-            warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
+            simulated=trace_figures.simulated,
+            device_type=trace_figures.device_type,
+            cores=trace_figures.core_count if query.level > 1 else None,
+            figures=of_level(figures_of_window(trace_figures, trace.window_s), query.level),
+            truncated=trace_figures.truncated,
+            warnings=(*trace_figures.warnings, *filter(None, [lighter, long_steps])),
         )

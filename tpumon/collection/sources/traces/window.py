@@ -135,20 +135,20 @@ class Window:
         self._length_s = self._longest_s = max(_SHORTEST_WINDOW_S, self.length_s / 2)
 
 
-def figures_of_window(trace: TraceFigures, window_s: float) -> Figures:
+def figures_of_window(trace_figures: TraceFigures, window_s: float) -> Figures:
     """Figures corrected for the length of the window: a trace shows only the time in which the device ran.
 
     If the device stopped or began amid the window, without a whole step, shares of the rest are no shares of the time.
     """
-    figures = trace.figures
+    figures = trace_figures.figures
     programs = figures.traced_programs
-    if trace.truncated:
+    if trace_figures.truncated:
         return figures
     if programs is not None:
         return replace(figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
-    if not trace.core_count or figures.step_time_s is not None or trace.window_s > _MOSTLY * window_s:
+    if not trace_figures.core_count or figures.step_time_s is not None or trace_figures.window_s > _MOSTLY * window_s:
         return figures
-    why = f"the device ran for {trace.window_s:.2g} s of {window_s:.2g} s, no whole step"
+    why = f"the device ran for {trace_figures.window_s:.2g} s of {window_s:.2g} s, no whole step"
     return replace(
         figures, **dict.fromkeys(SHARES_OF_WINDOW), absent={**figures.absent, **dict.fromkeys(SHARES_OF_WINDOW, why)}
     )

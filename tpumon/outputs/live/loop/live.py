@@ -349,7 +349,7 @@ class _Loop(Generic[_Event]):
             self._has_news = False
         width, height = self._screen.size()
         self._screen.use_mouse(self._has_keys and self._display.wants_mouse)
-        if self._display.take_alarm():
+        if self._display.pop_alarm():
             self._screen.ring()
         self._screen.show(self._display.render(width, height, now_unix_s), width, height)
         changes_at_unix_s = self._display.changes_at(now_unix_s)

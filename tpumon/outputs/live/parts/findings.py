@@ -48,7 +48,7 @@ def worst_line(frame: Frame) -> Lines:
         return []
     worst, badge = marked[0], BADGES[marked[0].severity]
     who, sentence = _who(frame, worst)
-    texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
+    texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words_of_worst(frame, worst)]
     since = "" if worst.since_unix_s is None else f" since {_since(frame, worst)}"
     others = len(marked) - 1 + len(down_by_reason(frame.scene.status))
     more = f" (+{others}, see w)" if others else ""
@@ -73,7 +73,7 @@ def _who(frame: Frame, finding: Finding) -> tuple[str, str]:
     return (who[1], sentence[who.end() :]) if who else (f"{count} workers", sentence)
 
 
-def _words(frame: Frame, finding: Finding) -> Iterator[str]:
+def _words_of_worst(frame: Frame, finding: Finding) -> Iterator[str]:
     """The words of the finding's worst worker."""
     row = frame.scene.row(finding.workers[0]) if finding.workers else None
     for cause in () if row is None else row.verdict.causes:
@@ -116,7 +116,7 @@ def finding_lines(frame: Frame, finding: Finding) -> Lines:
     if finding.since_unix_s is not None:
         title.add(f"{dot}since {_since(frame, finding)}")
     title.add(f"{dot}{finding.confidence} confidence", DIM)
-    lines = [title.segments(), *_text(frame, finding.sentence)]
+    lines = [title.segments(), *_text_lines(frame, finding.sentence)]
     if len(finding.workers) + finding.more_workers > 1:
         last = "" if (since := finding.since_unix_s) is None else _last(frame, finding, since)
         lines += _pair(frame, "workers", listed(finding.workers, _MOST_NAMED, finding.more_workers) + last)
@@ -139,7 +139,7 @@ def not_judged_lines(frame: Frame, missing: Sequence[NotJudged], *, of_all: bool
     return lines
 
 
-def _text(frame: Frame, text: str) -> Lines:
+def _text_lines(frame: Frame, text: str) -> Lines:
     text = tame(text, ascii_only=frame.glyphs.ascii)
     return [
         Line(frame.width).fill(_INDENT).add(part).segments() for part in wrapped(text, max(frame.width - _INDENT, 1))

@@ -11,7 +11,7 @@ from rich.style import Style
 from tpumon.analysis import FigureStats, WorkerStatus
 from tpumon.analysis.history import State
 from tpumon.model import Severity
-from tpumon.model.figure import Figure
+from tpumon.model.figure_spec import FigureSpec
 from tpumon.outputs.drawing.cells import FORMATS, clock, short_time
 from tpumon.outputs.drawing.graphs import Axis, level, spark
 from tpumon.outputs.drawing.line import Line
@@ -38,14 +38,16 @@ _COUNT = 11
 _MOST_WHO = 8
 
 
-def figures(scene: Scene, level: int) -> list[Figure]:
+def figures(scene: Scene, level: int) -> list[FigureSpec]:
     """Figures to show: figures that some worker has had, and figures that are always shown."""
     return [
-        figure for figure in scene.held if figure.level <= level and (figure.always_shown or figure.key in scene.seen)
+        figure
+        for figure in scene.applicable
+        if figure.level <= level and (figure.always_shown or figure.key in scene.seen)
     ]
 
 
-def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Glyphs) -> list[list[Segment]]:
+def figure_lines(scene: Scene, figures: Sequence[FigureSpec], width: int, glyphs: Glyphs) -> list[list[Segment]]:
     """A title, and per figure a line: average, min, max with workers, number of workers, the average over time."""
     trend, who = scene.trend_of_fleet(), min(scene.labels.width_at(_MOST_WHO), _MOST_WHO)
     left = width - 1 - _CELL * 4 - _COUNT - 2 - 3  # for names and history
@@ -84,7 +86,7 @@ def _workers(across: FigureStats | None) -> tuple[str | None, str | None, str | 
     return None, across.min_worker, across.max_worker
 
 
-def one_line(scene: Scene, figures: Sequence[Figure], width: int) -> list[Segment]:
+def one_line(scene: Scene, figures: Sequence[FigureSpec], width: int) -> list[Segment]:
     """All figures in one line: averages and ranges."""
     line = Line(width)
     for figure in figures:
@@ -137,7 +139,7 @@ def strip_size(workers: int, width: int, most_lines: int) -> int:
     return -(-workers // max((width - 2) * most_lines, 1))
 
 
-def _cell(rows: Sequence[WorkerStatus], use: Figure, axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
+def _cell(rows: Sequence[WorkerStatus], use: FigureSpec, axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
     worst = min(rows, key=lambda row: row.verdict.rank)
     badge = BADGES[worst.verdict.mark]
     if badge.style is not None:
@@ -147,7 +149,7 @@ def _cell(rows: Sequence[WorkerStatus], use: Figure, axis: Axis, glyphs: Glyphs)
     return (level(min(known), axis, glyphs.levels), GRAPH) if known else (glyphs.levels[1], DIM)
 
 
-def _texts(figure: Figure, across: FigureStats | None) -> tuple[str, str, str]:
+def _texts(figure: FigureSpec, across: FigureStats | None) -> tuple[str, str, str]:
     shown = FORMATS[figure.unit].cell
     if across is None:
         return shown(None), "", ""

@@ -33,13 +33,13 @@ class Order:
     Attributes:
         by: one of `tpumon.model.figure_table.SORT_KEYS`.
         reverse: whether the order is reversed.
-        held: whether rows keep their places though the figures that they are sorted by say otherwise by now.
+        keeps_places: whether rows keep their places though the figures that they are sorted by say otherwise by now.
     """
 
     def __init__(self, by: str, *, reverse: bool) -> None:
         self.by = by
         self.reverse = reverse
-        self.held = False
+        self.keeps_places = False
         self._names: list[str] = []
         self._places: dict[str, _Place] = {}
         self._ranks: dict[str, int] = {}
@@ -65,8 +65,8 @@ class Order:
         """
         self._shared = _shared(rows)
         ranks = {row.name: _rank(row) for row in rows}
-        held = 0 <= now_unix_s - self._since_unix_s < _HOLD_S
-        if at_once or not held or ranks.keys() != self._ranks.keys():
+        is_soon = 0 <= now_unix_s - self._since_unix_s < _HOLD_S
+        if at_once or not is_soon or ranks.keys() != self._ranks.keys():
             self._since_unix_s = now_unix_s
             self._excesses = {name: step for name, step in self._excesses.items() if name in ranks}
             self._places = {row.name: self._place(row) for row in rows}
@@ -79,7 +79,7 @@ class Order:
         by_name = {row.name: row for row in rows}
         arranged = [by_name[name] for name in self._names]
         places = [self._place(row) for row in arranged] if self.by in COMPARED else []
-        self.held = places != sorted(places)
+        self.keeps_places = places != sorted(places)
         return arranged
 
     def _sort(self) -> None:

@@ -12,7 +12,7 @@ from rich.segment import Segment
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Cause, Sample
-from tpumon.model.figure import Figure, serves
+from tpumon.model.figure_spec import FigureSpec, serves
 from tpumon.model.figure_table import HBM, MXU, NAME, WORST
 from tpumon.outputs.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.outputs.drawing.graphs import RATIO, Axis, soft_axis, soft_ratio_axis, spark
@@ -61,12 +61,12 @@ class WorkerColumn(Struct, frozen=True, kw_only=True):
 class Sparks(NamedTuple):
     """A column of sparklines."""
 
-    figure: Figure
+    figure: FigureSpec
     width: int
     axis: Axis
 
 
-def _columns(held: Sequence[Figure]) -> list[WorkerColumn]:
+def _columns(applicable: Sequence[FigureSpec]) -> list[WorkerColumn]:
     """A column for each figure that workers are compared by."""
     return [
         WorkerColumn(
@@ -76,11 +76,11 @@ def _columns(held: Sequence[Figure]) -> list[WorkerColumn]:
             text=_writer(figure, FORMATS[figure.unit].cell),
             needs=None if figure.always_shown else figure.key,
         )
-        for figure in held
+        for figure in applicable
     ]
 
 
-def _compact_columns(held: Sequence[Figure]) -> list[WorkerColumn]:
+def _compact_columns(applicable: Sequence[FigureSpec]) -> list[WorkerColumn]:
     """The most important figures, in four cells each."""
     return [
         WorkerColumn(
@@ -89,14 +89,14 @@ def _compact_columns(held: Sequence[Figure]) -> list[WorkerColumn]:
             width=_COMPACT_WIDTH,
             text=_writer(figure, FORMATS[figure.unit].short),
         )
-        for figure in held
+        for figure in applicable
         if figure.always_shown
     ]
 
 
-def _wide_columns(held: Sequence[Figure], level: int) -> list[WorkerColumn]:
+def _wide_columns(applicable: Sequence[FigureSpec], level: int) -> list[WorkerColumn]:
     """Columns that appear only if they leave enough room for sparklines; the first come first."""
-    ranges = [_range_column(figure) for figure in held if figure.range is not None]
+    ranges = [_range_column(figure) for figure in applicable if figure.range is not None]
     columns = (
         *ranges[:1],
         WorkerColumn(key="", title="HBM GiB", width=11, text=_hbm_sizes, needs=HBM.key),
@@ -106,7 +106,7 @@ def _wide_columns(held: Sequence[Figure], level: int) -> list[WorkerColumn]:
     return [column for column in columns if column.level <= level]
 
 
-def _range_column(figure: Figure) -> WorkerColumn:
+def _range_column(figure: FigureSpec) -> WorkerColumn:
     title = f"{short_title(figure)} min-max"
     form, ends = FORMATS[figure.unit], figure.range
     assert ends is not None
@@ -121,11 +121,11 @@ def _range_column(figure: Figure) -> WorkerColumn:
     return WorkerColumn(key="", title=title, width=max(2 * form.width - 2, len(title)), text=text, needs=figure.key)
 
 
-def _writer(figure: Figure, form: Callable[[float | None], str]) -> Callable[[Sample], str]:
-    return lambda sample: form(figure.value(sample.figures)) if figure.holds_for(sample) else ""
+def _writer(figure: FigureSpec, form: Callable[[float | None], str]) -> Callable[[Sample], str]:
+    return lambda sample: form(figure.value(sample.figures)) if figure.applies_to(sample) else ""
 
 
-def short_title(figure: Figure) -> str:
+def short_title(figure: FigureSpec) -> str:
     """The title of a figure without its unit: STEP."""
     return figure.title.partition(" ")[0]
 
@@ -154,8 +154,8 @@ class Rows:
         self._compact = width < _COMPACT
         self._gap = 1 if self._compact else 2
         self._before = 1 if self._compact else 3
-        held = [figure for figure in scene.held if figure.level <= level]
-        offered = _compact_columns(held) if self._compact else _columns(held)
+        applicable = [figure for figure in scene.applicable if figure.level <= level]
+        offered = _compact_columns(applicable) if self._compact else _columns(applicable)
         self._columns = [column for column in offered if column.needs is None]
         room = width - self._before - sum(column.width + self._gap for column in self._columns)
         most = min(max(_LEAST_LABEL, width // 6), room)
@@ -164,7 +164,7 @@ class Rows:
         room -= self._name_width
         self._processes, self._process_width = self._fitting_processes(room)
         room -= self._process_width
-        wide = [] if self._compact else _wide_columns(held, level)
+        wide = [] if self._compact else _wide_columns(applicable, level)
         for column in (*offered, *wide):
             left = room - column.width - self._gap
             enough = 2 * (_GOOD_SPARK + self._gap) if column in wide else 0
@@ -281,7 +281,7 @@ class Rows:
         return line.add(cut(text, line.room, self._glyphs.ellipsis), badge.style).segments()
 
 
-def axis_of(scene: Scene, figure: Figure) -> Axis:
+def axis_of(scene: Scene, figure: FigureSpec) -> Axis:
     """The axis of a figure's sparklines: covers all workers now, and their average over the last minutes."""
     values = scene.trend_of_fleet().last(figure.key, _MOST_SPARK)
     across = scene.figures.get(figure.key)
@@ -293,7 +293,7 @@ def axis_of(scene: Scene, figure: Figure) -> Axis:
     return scene.stable_axes.axis(figure.key, values, wanted, scene.time_unix_s)
 
 
-def axis_title(figure: Figure, axis: Axis) -> str:
+def axis_title(figure: FigureSpec, axis: Axis) -> str:
     """A figure and the range of its sparklines: `MXU 20-45%`."""
     low, high = axis
     if axis == RATIO and figure.unit != "ratio":  # nothing is known yet

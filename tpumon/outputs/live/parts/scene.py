@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tpumon.analysis import Analysis, FigureStats, FleetStatus, Verdict, WorkerStatus
 from tpumon.analysis.history import Point, RollupSeries, WorkerHistory
 from tpumon.model import Change, Sample
-from tpumon.model.figure import Figure
-from tpumon.model.figure_table import MXU, STEP, held_by, of_job
+from tpumon.model.figure_spec import FigureSpec
+from tpumon.model.figure_table import MXU, STEP, applicable_figures, of_job
 from tpumon.model.progress import Progress
 from tpumon.model.server_figures import BUSY, PROGRAM
 from tpumon.outputs.drawing.names import Labels
@@ -70,7 +70,7 @@ class Scene(Struct, frozen=True, kw_only=True):
         fresh_until_unix_s: when the first present sample becomes stale; None: there is no present sample.
         began_unix_s: start of each worker's last sample with figures, by the wall clock as it is set now.
         labels: short names of the workers.
-        held: the compared figures that say something of some worker's job.
+        applicable: the compared figures that say something of some worker's job.
         seen: keys of those that any worker has had.
         stable_axes: what outlives a scene: the axes of graphs, and the order of parts.
     """
@@ -81,14 +81,14 @@ class Scene(Struct, frozen=True, kw_only=True):
     fresh_until_unix_s: float | None
     began_unix_s: Mapping[str, float]
     labels: Labels
-    held: Sequence[Figure]
+    applicable: Sequence[FigureSpec]
     seen: frozenset[str]
     stable_axes: StableAxes
 
     @property
-    def leading(self) -> tuple[Figure, ...]:
+    def leading(self) -> tuple[FigureSpec, ...]:
         """The figures that are drawn first: use, and progress; of servers, if there is nothing else."""
-        return leading_of(self.held)
+        return leading_of(self.applicable)
 
     @property
     def time_unix_s(self) -> float:
@@ -177,7 +177,7 @@ class SceneMaker:
         rows = status.all()
         lasts = {row.name: _with_figures(row.history) for row in rows}
         present = [row.sample for row in rows if row.sample is not None]
-        held = held_by(present or [last for last in lasts.values() if last is not None])
+        applicable = applicable_figures(present or [last for last in lasts.values() if last is not None])
         fresh_for_s = [row.history.fresh_for_s(now_unix_s) for row in rows if row.sample is not None]
         return Scene(
             status=status,
@@ -190,15 +190,15 @@ class SceneMaker:
                 if (last := lasts[row.name]) is not None
             },
             labels=self._labels,
-            held=held,
-            seen=self._seen & {figure.key for figure in held},
+            applicable=applicable,
+            seen=self._seen & {figure.key for figure in applicable},
             stable_axes=self._stable_axes,
         )
 
 
-def leading_of(held: Sequence[Figure]) -> tuple[Figure, ...]:
-    """`Scene.leading` for these held figures."""
-    return tuple(figure for figure in (MXU, STEP) if figure in held) if STEP in held else (BUSY, PROGRAM)
+def leading_of(applicable: Sequence[FigureSpec]) -> tuple[FigureSpec, ...]:
+    """`Scene.leading`, where these figures apply."""
+    return tuple(figure for figure in (MXU, STEP) if figure in applicable) if STEP in applicable else (BUSY, PROGRAM)
 
 
 def is_paused_no_more(row: WorkerStatus, progress: Progress | None) -> bool:

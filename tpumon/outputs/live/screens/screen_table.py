@@ -95,16 +95,16 @@ def key_sections(more: Sequence[KeySection] = ()) -> list[KeySection]:
     """Every key with what it does: keys of `more`, which win, keys that work everywhere, keys of each screen."""
     taken = {name for section in more for key in section.keys for name in key.names.split()}
     openers = [screen.opened_by for screen in SCREENS if screen.opened_by is not None]
-    sections = [*more, KeySection("Keys", _words([*KEYS, *openers, *SCROLLING], taken))]
+    sections = [*more, KeySection("Keys", _words_of_keys([*KEYS, *openers, *SCROLLING], taken))]
     listed: list[Key] = []
     for screen in (*reversed(HOMES), *SCREENS):
         own = [key for key in screen.keys if key not in listed]
         listed += own
         if own:
-            sections.append(KeySection(f"Keys on {screen.title}", _words(own, taken)))
+            sections.append(KeySection(f"Keys on {screen.title}", _words_of_keys(own, taken)))
     return sections
 
 
-def _words(keys: Sequence[Key], taken: Collection[str]) -> list[KeyWords]:
+def _words_of_keys(keys: Sequence[Key], taken: Collection[str]) -> list[KeyWords]:
     left = ((key, [name for name in key.written.split(", ") if name not in taken]) for key in keys)
     return [KeyWords(", ".join(names), key.words) for key, names in left if names]

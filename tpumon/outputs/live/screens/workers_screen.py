@@ -86,7 +86,7 @@ class WorkersScreen(Screen):
             return Picture(lines=[_no_match(frame)][: frame.height], position=f"0/{total}", notes=notes)
         if total > 1:
             order = frame.controls.order
-            notes.append(f"s sort:{order.by}{' reversed' * order.reverse}{' held' * order.held}")
+            notes.append(f"s sort:{order.by}{' reversed' * order.reverse}{' held' * order.keeps_places}")
         table, worst = Rows(frame), worst_line(frame)
         above = _above(frame, table, worst)
         page = min(max(frame.height - len(above), 0), len(frame.rows))

@@ -10,7 +10,7 @@ from msgspec import Struct
 from rich.segment import Segment
 
 from tpumon.analysis.history import RollupSeries, State
-from tpumon.model.figure import Figure
+from tpumon.model.figure_spec import FigureSpec
 from tpumon.outputs.drawing.cells import FORMATS, clock, short_time
 from tpumon.outputs.drawing.graphs import RATIO, Axis, chart
 from tpumon.outputs.drawing.line import Line, Lines, cut
@@ -42,7 +42,7 @@ class Graphed(Struct, frozen=True, kw_only=True):
     span: Span
     fresh_for_s: float
     words: str
-    axis: Callable[[Figure, Sequence[float]], Axis]
+    axis: Callable[[FigureSpec, Sequence[float]], Axis]
     is_seen: bool = True
 
     def badge(self, state: State) -> Badge:
@@ -67,20 +67,22 @@ def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool) ->
     return f"last {length}" if ends_now else f"{length} until {clock(span.end_unix_s, now_unix_s)}"
 
 
-def chart_figures(held: Sequence[Figure], seen: frozenset[str], leading: Sequence[Figure], level: int) -> list[Figure]:
+def chart_figures(
+    applicable: Sequence[FigureSpec], seen: frozenset[str], leading: Sequence[FigureSpec], level: int
+) -> list[FigureSpec]:
     """The figures to draw over time.
 
     Args:
-        held: those that say something of the worker's job, in the table's order.
+        applicable: those that say something of the worker's job, in the table's order.
         seen: keys of those that any worker has had.
         leading: the ones that come first; of these the first is always there.
         level: 1 or 2.
     """
-    drawn = [figure for figure in held if figure.level <= level and figure.key in {*seen, leading[0].key}]
+    drawn = [figure for figure in applicable if figure.level <= level and figure.key in {*seen, leading[0].key}]
     return sorted(drawn, key=lambda figure: figure not in leading)
 
 
-def charts(graphed: Graphed, figures: Sequence[Figure], width: int, height: int, glyphs: Glyphs) -> Lines:
+def charts(graphed: Graphed, figures: Sequence[FigureSpec], width: int, height: int, glyphs: Glyphs) -> Lines:
     """Figures over time, as many as fit in `height` lines; two side by side on wide screens."""
     beside, rows, each_height = _layout(len(figures), width, height)
     figures = figures[: beside * rows]
@@ -120,7 +122,7 @@ def side_by_side(blocks: Sequence[Lines], each_width: int, width: int) -> Lines:
     return lines
 
 
-def _chart(graphed: Graphed, figure: Figure, width: int, height: int, glyphs: Glyphs) -> Lines:
+def _chart(graphed: Graphed, figure: FigureSpec, width: int, height: int, glyphs: Glyphs) -> Lines:
     columns = width - _AXIS - 1
     shown = columns_of(graphed.series, figure.key, graphed.span, columns, graphed.fresh_for_s)
     values = [value for value in chain.from_iterable(shown.bands) if not math.isnan(value)]
@@ -153,7 +155,7 @@ def _add_states(line: Line, text: str, states: Sequence[State | None], badge: Ca
             line.add(badge(state).mark * count, badge(state).style)
 
 
-def _title(figure: Figure, shown: SpanColumns, graphed: Graphed, width: int, glyphs: Glyphs) -> list[Segment]:
+def _title(figure: FigureSpec, shown: SpanColumns, graphed: Graphed, width: int, glyphs: Glyphs) -> list[Segment]:
     """The figure and the span; where there is room, its least and greatest value in it, and what the marks mean.
 
     Without the span, a graph of what was looks like one of now: all else gives way to it.

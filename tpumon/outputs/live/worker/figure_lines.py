@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tpumon.analysis import WorkerStatus
 from tpumon.model import Figures, Sample
-from tpumon.model.figure import Figure, is_on_cpu
-from tpumon.model.figure_table import FIGURES, STEP, held_by
+from tpumon.model.figure_spec import FigureSpec, is_on_cpu
+from tpumon.model.figure_table import FIGURES, STEP, applicable_figures
 from tpumon.outputs.drawing.cells import FORMATS, gib
 from tpumon.outputs.drawing.graphs import bar
 from tpumon.outputs.drawing.line import Line, Lines, cut, tame
@@ -22,22 +22,22 @@ _WITH_DECIMALS = 32
 _WITH_NAMES, _SHORT_NAME = 30, 6
 
 
-def _shown(sample: Sample, level: int) -> list[Figure]:
+def _shown(sample: Sample, level: int) -> list[FigureSpec]:
     """Compared figures in the table's order that are present, always shown, or absent for a known reason.
 
     On a CPU also those of the host: there is little else.
     """
     figures = sample.figures
-    hosts = [figure for figure in FIGURES if figure.origin == "host" and figure.holds_for(sample)]
+    hosts = [figure for figure in FIGURES if figure.origin == "host" and figure.applies_to(sample)]
     return [
         figure
-        for figure in (*held_by([sample]), *(hosts if is_on_cpu(sample) else ()))
+        for figure in (*applicable_figures([sample]), *(hosts if is_on_cpu(sample) else ()))
         if figure.level <= level
         and (figure.value(figures) is not None or figure.always_shown or figure.why_absent(figures) is not None)
     ]
 
 
-def _details(figure: Figure, figures: Figures, glyphs: Glyphs, peers: Peers) -> Iterator[str]:
+def _details(figure: FigureSpec, figures: Figures, glyphs: Glyphs, peers: Peers) -> Iterator[str]:
     """The median of its slice, the range over the steps, sizes, and the method."""
     form = FORMATS[figure.unit]
     usual = peers.figures.get(figure.key)
@@ -66,7 +66,7 @@ def short_lines(row: WorkerStatus, width: int, level: int) -> Lines:
         return []
     style = badge_of(row).style
     lines = [Line(width)]
-    for figure in held_by([row.sample]):
+    for figure in applicable_figures([row.sample]):
         if figure.level > level or not figure.always_shown:
             continue
         form = FORMATS[figure.unit]

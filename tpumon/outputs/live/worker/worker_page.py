@@ -13,8 +13,8 @@ from tpumon.analysis.history import WELL
 from tpumon.analysis.sufficiency import lacking
 from tpumon.model import CoreFigures, DeviceFigures, Percentiles, RuntimeFigures, Sample
 from tpumon.model.chips import spoken_name
-from tpumon.model.figure import Figure, is_on_cpu, trains
-from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, WITHOUT_TPU, held_by
+from tpumon.model.figure_spec import FigureSpec, is_on_cpu, trains
+from tpumon.model.figure_table import FIGURES, OP_KINDS, OP_TIME, WITHOUT_TPU, applicable_figures
 from tpumon.outputs.drawing.cells import (
     FORMATS,
     NOT_KNOWN,
@@ -232,7 +232,7 @@ class WorkerPage:
             words += f" in steps of {short_time(row_s)}"
         shown = (self._row.name, frame.controls.span_s, frame.controls.end_unix_s)
 
-        def axis(figure: Figure, values: Sequence[float]) -> Axis:
+        def axis(figure: FigureSpec, values: Sequence[float]) -> Axis:
             return self._scene.stable_axes.axis((*shown, figure.key), values, soft_axis(values), self._now_unix_s)
 
         graphed = Graphed(
@@ -240,11 +240,11 @@ class WorkerPage:
         )
         return charts(graphed, self._chart_figures(), self._width, height, self._glyphs)
 
-    def _chart_figures(self) -> Sequence[Figure]:
+    def _chart_figures(self) -> Sequence[FigureSpec]:
         sample = self._row.sample or self._row.history.answer
-        held = self._scene.held if sample is None else held_by([sample])
-        leading = self._scene.leading if sample is None else leading_of(held)
-        return chart_figures(held, self._seen, leading, self._level)
+        applicable = self._scene.applicable if sample is None else applicable_figures([sample])
+        leading = self._scene.leading if sample is None else leading_of(applicable)
+        return chart_figures(applicable, self._seen, leading, self._level)
 
     def _blank(self, lines: Lines) -> Lines:
         return [[], *lines] if lines else []

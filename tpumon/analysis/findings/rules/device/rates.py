@@ -8,7 +8,7 @@ from typing import ClassVar
 from tpumon.analysis.findings.rule import Member, Observation, Rule
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
 from tpumon.model import Confidence, Evidence, FindingDetail
-from tpumon.model.figure import Figure
+from tpumon.model.figure_spec import FigureSpec
 from tpumon.model.figure_table import HBM_BANDWIDTH, MXU
 
 LOW_RATIO, HIGH_RATIO = 0.50, 0.70
@@ -28,7 +28,7 @@ def _rates(seen: Observation) -> tuple[float, float] | str:
     return "HBM bandwidth is not known" if hbm is None else (mxu, hbm)
 
 
-def _evidence(seen: Observation, limits: Mapping[Figure, float]) -> dict[str, Evidence]:
+def _evidence(seen: Observation, limits: Mapping[FigureSpec, float]) -> dict[str, Evidence]:
     return {
         figure.fields[0]: Evidence(value=figure.value(seen.figures) or 0.0, threshold=limit)
         for figure, limit in limits.items()
@@ -50,8 +50,8 @@ class UtilizationBound(Rule[None, None]):
 
     severities = ("info",)
     of_device = True
-    high: ClassVar[Figure]
-    low: ClassVar[Figure]
+    high: ClassVar[FigureSpec]
+    low: ClassVar[FigureSpec]
     words: ClassVar[str]
     sentence: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""One figure: how it is named, compared, shown and exported."""
+"""Specification of a figure: how it is named, compared, shown and exported."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _nothing(_figures: Figures) -> None:
     return None
 
 
-class Figure(Struct, frozen=True, kw_only=True):
-    """One figure of a worker.
+class FigureSpec(Struct, frozen=True, kw_only=True):
+    """One figure that workers have: all but its values, which are in `Figures`.
 
     Attributes:
         key: short name: what `--sort` takes, and the key of graphs and medians.
@@ -86,7 +86,7 @@ class Figure(Struct, frozen=True, kw_only=True):
         """True if only servers of models have it."""
         return self.origin in {"programs", "requests", "both"}
 
-    def holds_for(self, sample: Sample) -> bool:
+    def applies_to(self, sample: Sample) -> bool:
         """True if it says something of the job in a sample."""
         if self.of_server:
             return serves(sample)
