@@ -391,6 +391,17 @@ def test_nobody_is_blamed_before_a_straggler_that_began_between_two_samples_of_i
     assert set(found) == {("straggler", ("c",))}
 
 
+@pytest.mark.parametrize(("varies", "is_named"), [(0.008, False), (0.001, True)])
+def test_who_idles_least_by_chance_is_not_named(varies, is_named):
+    """Samples of alike workers differ: the difference counts only if it is several times theirs."""
+    job, found = Job("a", "b", "c", "d"), {}
+    for number in range(6):
+        change = (0.0, varies, -varies)[number % 3]
+        waits = {"idle_ratio": 0.471 - change, "infeed_ratio": Spread(avg=0.02, min=0.02, max=0.02)}
+        found = job.round(1, **waits | {"idle_ratio": 0.462 + change}, others=waits)
+    assert ("others wait for a" in found["host-bound"].sentence) == is_named
+
+
 @pytest.mark.parametrize("tells", [False, True])
 def test_own_work_that_may_hold_collectives_is_called_so(tells):
     """By Monitor: the others wait in them, too, so that the difference is greater than what is seen."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ _MAY_BE_AWAITED = "it idles least, and others may wait for it: too few samples t
 _STEPLESS = 2  # samples in a row: short windows of long steps
 _FIRST = 1.5  # beyond the distances from the limit that chance makes
 _LESS_RATIO, _APART = 0.005, 2.0  # of the time, and times as far as the others are from each other
+_NOISES = 4.0  # times as far as samples of one worker are from each other
 
 
 class IdleAndInput(Recent):
@@ -103,7 +105,9 @@ class _WholeWorkers(Rule[IdleAndInput, Busiest | None]):
             return None
         (least, worker), (second, _), (most, _) = known[0], known[1], known[-1]
         is_one_job = steps[0] > 0 and steps[-1] <= alike_s(steps[0], 0.0)[1]
-        stands_out = second - least > max(_LESS_RATIO, _APART * (most - second))
+        noise = median(peer.memory.spread for peer in live)
+        stands_out = second - least > max(_LESS_RATIO, _APART * (most - second), _NOISES * noise)
+        most = min(most, max(peer.seen.figures.idle_ratio or 0.0 for peer in live))  # what is over waits no more
         is_early = any(peer.memory.median is None for peer in live)
         return Busiest(worker, least, most, is_early) if is_one_job and stands_out else None
 
