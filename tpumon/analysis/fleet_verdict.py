@@ -351,10 +351,11 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool, recor
         yield f"{len(workers)} of {len(status.workers)} workers {words}: {names}{why}."
     watched = "down" in said or any(worker.judged_upstream for worker in status.all())
     if _GAPS["no-activity"] in like and not watched and not recorded:
-        one_look = "One look cannot tell a hang from a pause"
-        how = f"{one_look}; tpumon once --state DIR, begun while it runs, goes on from its last run"
+        began_before = any(worker.verdict.since_or_earlier for worker in like[_GAPS["no-activity"]])
+        look = "One look cannot tell a hang from a pause" if began_before else "It may be a pause"
+        how = f"{look}; tpumon once --state DIR, begun while it runs, goes on from its last run"
         if keeps and any("hang" in worker.judged for worker in like[_GAPS["no-activity"]]):
-            how = f"{one_look}; the next run with this --state goes on from here"
+            how = f"{look}; the next run with this --state goes on from here"
         elif keeps:
             how = "A hang is told of what was seen running, which no run with this --state has seen"
         yield f"{how}; tpumon serve watches all the time."
