@@ -436,9 +436,15 @@ async def test_how_long_a_job_was_traced_is_told_of_all_tpumons():
 
 
 @pytest.mark.parametrize(
-    ("sampled_s", "later_s", "words"), [(5, 10, "sampled it from"), (60, 10, "sampled it from"), (5, 1000, "")]
+    ("sampled_s", "later_s", "detail", "words"),
+    [
+        (5, 10, "connection-refused", "sampled it from"),
+        (60, 10, "connection-refused", "sampled it from"),
+        (5, 1000, "connection-refused", ""),
+        (5, 10, None, ""),  # nothing is known of the port
+    ],
 )
-async def test_a_server_that_another_tpumon_has_sampled_is_known_to_have_run(sampled_s, later_s, words):
+async def test_a_server_that_another_tpumon_has_sampled_is_known_to_have_run(sampled_s, later_s, detail, words):
     """Where nothing listens now, as long as its file says so: then there is no line to add to the job."""
     job, samples, gone = Job(), [], Job()
     other = asyncio.create_task(for_a_while(sampled_s, tpumon(job)))
@@ -448,8 +454,7 @@ async def test_a_server_that_another_tpumon_has_sampled_is_known_to_have_run(sam
         source = gone(client, target, options)
 
         async def fetch(_query):
-            words = "connection refused; no profiler server is listening there"
-            raise SourceError("unavailable", words, detail="connection-refused")
+            raise SourceError("unavailable", "it is away", detail=detail)
 
         source.fetch = fetch
         return source
@@ -457,7 +462,8 @@ async def test_a_server_that_another_tpumon_has_sampled_is_known_to_have_run(sam
     await tpumon(refusing, samples=samples, num_queries=1, attempts=1).run()
     await other
     (failure,) = samples[0].errors
-    assert failure.message.startswith("connection refused; no profiler server is listening there")
+    assert failure.message.startswith("it is away")
+    assert failure.detail == ("server-gone" if words else detail)
     assert (f" any more: tpumon {os.getpid()} of {user_named(os.getuid())} {words}" in failure.message) == bool(words)
     advice = remedy(failure.reason, failure.detail, addresses=[ADDRESS])
     assert advice.startswith("look at the end of the job's log" if words else "check that the job runs")

@@ -1,4 +1,4 @@
-"""What is decided by the details of failures, whatever their messages say."""
+"""What is decided by the details of failures, whatever their messages say; and changes that carry them on."""
 
 from __future__ import annotations
 
@@ -67,23 +67,38 @@ def test_nothing_is_decided_by_how_a_message_is_worded(reason, detail):
     assert others == [first] * len(others)
 
 
-def test_each_detail_makes_its_difference():
-    """To what is known of the job, or to what to do."""
-    bare = {reason: decided(reason, None, "") for reason in REASONS.values()}
-    same = [detail for detail, reason in REASONS.items() if decided(reason, detail, "") == bare[reason]]
-    assert not same
-
-
-def test_a_change_says_the_detail_of_the_failure_behind_it():
-    """Also to whoever reads it from an exporter, a recording or a state file."""
-    (change,) = (one for one in decided_changes("not-seen") if one.state == "no-activity")
-    assert (change.detail, change.is_seen, change.title) == ("not-seen", False, "not seen since then or earlier")
-    assert decoded(Change, encoded(change)) == change
-
-
-def decided_changes(detail):
+def failing(detail):
+    """A worker that has failed so from the first."""
     fleet = Analysis()
     fleet.remember()
     fleet.take(Workers(targets=(Target(worker="a", address="a:1"),)))
     fleet.take(failed_sample("a", REASONS[detail], "said otherwise", detail, time_unix_s=NOW, interval_s=10.0))
-    return fleet.status(NOW + 1).changes
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("detail", "is_closed", "remedy"),
+    [
+        ("connection-refused", True, "check that the job runs"),
+        ("server-gone", True, "look at the end of the job's log"),
+        ("host-trace", False, "restart the job; then leave out --host-tracer-level"),
+        ("stopped", False, "let it go on"),
+    ],
+)
+def test_of_a_worker_that_is_down_the_detail_says_what_to_do(detail, is_closed, remedy):
+    """And whether its process has ended."""
+    status = failing(detail).status(NOW + 1)
+    (finding,) = verdict_on(status).findings
+    assert finding.remedy.startswith(remedy)
+    assert status.workers["a"].history.last.failure.port_closed == is_closed
+
+
+def test_a_change_says_the_detail_of_the_failure_behind_it():
+    """Also to whoever reads it from an exporter, a recording or a state file; once it is stale, there is none."""
+    fleet = failing("not-seen")
+    (change,) = fleet.status(NOW + 1).changes
+    assert (change.detail, change.is_seen, change.title) == ("not-seen", False, "not seen since then or earlier")
+    assert decoded(Change, encoded(change)) == change
+    fleet.status(NOW + 1000)
+    last = fleet.status(NOW + 2000).changes[-1]
+    assert (last.detail, last.is_seen, last.title) == (None, True, "stale")

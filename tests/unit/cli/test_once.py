@@ -647,6 +647,13 @@ def test_why_nothing_is_seen_is_said_once(run):
     assert json.loads(document)["workers"][0]["causes"] == [f"{NOT_SEEN}: {why_not}"]
 
 
+def test_of_a_worker_that_was_not_seen_and_is_stale_the_table_says_the_latter(run):
+    _, out, _ = run(
+        [lambda: failed("w0", "empty-trace", NOT_SEEN, detail="not-seen", time_unix_s=1e9)], workers=("w0",)
+    )
+    assert re.search(r"(?m)^. +w0 .* no figures in time$", out)
+
+
 def test_a_figure_that_is_absent_has_its_reason_below_the_table(run):
     """Once for all that have it."""
     absent = {"mxu_utilization_ratio": "no counter", "step_time_s": "no two steps in the window"}
