@@ -32,23 +32,14 @@ Reason = Literal[
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
-CONNECTION_REFUSED = "connection refused"
-"""How the message of a failure begins if the host is there, but nothing listens at the port."""
-
-NO_MORE = " any more"
-"""Part of the message of a refused connection if a tpumon of this host has sampled the port: the job was there."""
+Detail = Literal["connection-refused", "server-gone", "not-seen", "host-trace", "host-trace-waits", "stopped"]
+"""What more is known of a failure than its reason. connection-refused: the host is there, but nothing listens at the
+port. server-gone: so it is, and a tpumon of this host has sampled the server that was there. not-seen: no trace of this
+server could show whether anything runs. host-trace: a trace of the host by tpumon has probably hung the job.
+host-trace-waits: it may have. stopped: a signal has stopped the process, which is of this host."""
 
 NOT_SEEN = "it cannot be seen whether anything runs"
-"""How the message of an `empty-trace` begins if no trace of this server could show more."""
-
-HOST_TRACE = "the trace of the host that tpumon began"
-"""How the message of a `deadline` begins if that trace has probably hung the job."""
-
-HOST_TRACE_WAITS = "a trace of the host by tpumon"
-"""How the message of a `busy` begins if that trace may have hung the job."""
-
-STOPPED = "is stopped by a signal (SIGSTOP)"
-"""Words in the message of a `deadline` if that is why a process of this host does not answer."""
+"""Words for `not-seen`."""
 
 
 class Meaning(Struct, frozen=True, kw_only=True):
@@ -129,9 +120,18 @@ MEANING: Mapping[Reason, Meaning] = {
 """The one place that says what a reason means."""
 
 
+_REMEDIES: Mapping[Detail | None, str] = {
+    "server-gone": WENT_AWAY,
+    "host-trace": "restart the job; then leave out --host-tracer-level, or update the job to jaxlib 0.9 or newer",
+    "host-trace-waits": "ask again in half a minute; without an answer by then, restart the job, and leave out "
+    "--host-tracer-level",
+    "stopped": "let it go on, unless somebody has stopped it on purpose",
+}
+
+
 def remedy(
     reason: Reason,
-    message: str,
+    detail: Detail | None,
     *,
     addresses: Collection[str] = (),
     answered: bool = False,
@@ -141,20 +141,13 @@ def remedy(
 
     Args:
         reason: of the failure.
-        message: of the failure.
+        detail: of the failure.
         addresses: that were asked, as `host:port`.
         answered: whether the worker answered before.
         others_answer: whether others of its slice answer now.
     """
-    if STOPPED in message:
-        return "let it go on, unless somebody has stopped it on purpose"
-    if message.startswith(HOST_TRACE_WAITS):
-        return (
-            "ask again in half a minute; without an answer by then, restart the job, and leave out --host-tracer-level"
-        )
-    if message.startswith(HOST_TRACE):
-        return "restart the job; then leave out --host-tracer-level, or update the job to jaxlib 0.9 or newer"
-    answered = answered or (message.startswith(CONNECTION_REFUSED) and NO_MORE in message)
+    if detail in _REMEDIES:
+        return _REMEDIES[detail]
     if reason == "unavailable" and (answered or others_answer):
         return WENT_AWAY if answered else _ITS_OWN_JOB
     ports = {address.rpartition(":")[2] for address in addresses}
@@ -198,10 +191,11 @@ class SourceError(TpumonError):
 
     Attributes:
         reason: one of REASONS, for labels and programs.
-        message: what happened and what to do, without the address.
+        message: what happened and what to do, without the address; only for people.
+        detail: what more is known than the reason; None: nothing.
         address: the `host:port` that was asked; None for data that has none.
         status: name of the gRPC status that the server answered with, for example "NOT_FOUND"; None for none.
-        details: the text that came with that status, as it came.
+        status_text: the text that came with that status, as it came.
         traced_s: how long the job was traced although the query failed.
         window_s: length of the window in which nothing ran; None of other failures.
     """
@@ -212,8 +206,9 @@ class SourceError(TpumonError):
         message: str,
         *,
         address: str | None = None,
+        detail: Detail | None = None,
         status: str | None = None,
-        details: str = "",
+        status_text: str = "",
         traced_s: float = 0.0,
         window_s: float | None = None,
     ) -> None:
@@ -221,7 +216,8 @@ class SourceError(TpumonError):
         self.reason: Reason = reason
         self.message = message
         self.address = address
+        self.detail = detail
         self.status = status
-        self.details = details
+        self.status_text = status_text
         self.traced_s = traced_s
         self.window_s = window_s

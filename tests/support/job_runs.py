@@ -113,9 +113,13 @@ def _restarting(worker: str, number: int) -> Sample:
     return running(worker, runtime={"uptime_s": uptime_s}, **slow)
 
 
+def _refused(worker: str) -> Sample:
+    return failed_sample(worker, "unavailable", "connection refused", "connection-refused")
+
+
 def _down_then_back(worker: str, number: int) -> Sample:
     if worker == "w1" and 5 <= number < 8:
-        return failed_sample(worker, "unavailable", "connection refused")
+        return _refused(worker)
     return running(worker, runtime={"uptime_s": 1000.0 + 10 * number if number < 8 or worker != "w1" else 5.0})
 
 
@@ -153,9 +157,8 @@ def by_hand() -> Iterator[JobRun]:
     )  # fmt: skip
     yield made("paused", _FOUR, lambda worker, number: running(worker) if number < 6
                else failed_sample(worker, "paused", "paused"))  # fmt: skip
-    yield made("down", _FOUR, _from(6, lambda worker, _: failed_sample(worker, "unavailable", "connection refused")))
-    yield made("all down", _FOUR, lambda worker, number: running(worker) if number < 6
-               else failed_sample(worker, "unavailable", "connection refused"))  # fmt: skip
+    yield made("down", _FOUR, _from(6, lambda worker, _: _refused(worker)))
+    yield made("all down", _FOUR, lambda worker, number: running(worker) if number < 6 else _refused(worker))
     yield made(
         "down from the first", _FOUR, _from(0, lambda worker, _: failed_sample(worker, "unavailable", "refused"))
     )
@@ -177,7 +180,7 @@ def by_hand() -> Iterator[JobRun]:
     yield made("two namespaces", NAMESPACES, _namespaces, wanted=["straggler"])
     yield made("on a CPU", (target("w0", independent=True),), lambda worker, _: on_cpu(worker))
     yield made("nothing can be seen", _FOUR, _from(0, lambda worker, _: failed_sample(
-        worker, "empty-trace", f"{NOT_SEEN}: no TPU")))  # fmt: skip
+        worker, "empty-trace", f"{NOT_SEEN}: no TPU", "not-seen")))  # fmt: skip
     yield made("warning, then critical", _FOUR, _from(3, lambda worker, number: running(
         worker, step_work_s=0.064 if number < 8 else 0.09)), wanted=["straggler"])  # fmt: skip
 

@@ -273,7 +273,7 @@ KINDS: Mapping[str, Sample] = {
         runtime={"uptime_s": 120.0},
     ),
     "busy": failed("busy", "busy", "Another profiling session active."),
-    "down": failed("down"),
+    "down": failed("down", detail="connection-refused"),
     "paused": failed("paused", "paused", "tpumon pause, for 9 minutes"),
     "stale": traced("stale", time_unix_s=NOW - 600.0),
     # A server's words that are hard to write down.

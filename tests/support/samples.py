@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import fields, replace
 
-from tpumon.errors import Reason
+from tpumon.errors import Detail, Reason
 from tpumon.model import CoreFigures, DeviceFigures, Failure, Figures, FigureWarning, RuntimeFigures, Sample
 
 _FIGURES = {item.name for item in fields(Figures)}
@@ -31,11 +31,15 @@ def sample(worker: str = "w0", **given: Any) -> Sample:
 
 
 def failed_sample(
-    worker: str = "w0", reason: Reason = "unavailable", message: str | None = None, **given: Any
+    worker: str = "w0",
+    reason: Reason = "unavailable",
+    message: str | None = None,
+    detail: Detail | None = None,
+    **given: Any,
 ) -> Sample:
     """A query that the worker's profiler did not answer; with `source="runtime"` only its runtime metrics did."""
     address = given.get("address", f"{worker}:8466")
-    failure = Failure(source="trace", reason=reason, message=message or reason, address=address)
+    failure = Failure(source="trace", reason=reason, message=message or reason, address=address, detail=detail)
     alone = given.get("source") is not None
     return sample(worker, **({"source": None, "companions_only": alone, "errors": (failure,)} | given))
 

@@ -239,7 +239,8 @@ def note_status(
     time_unix_s = max(time_unix_s, earliest_unix_s)
     judgement.changed_unix_s = time_unix_s if changes or what is not None else judgement.changed_unix_s
     if what is not None:
-        change = replace(change, what=what, time_unix_s=time_unix_s, words=_words_of(judgement, what, at, since))
+        words, detail = _words_of(judgement, what, at, since), None if state == "stale" else history.failure_detail
+        change = replace(change, what=what, time_unix_s=time_unix_s, words=words, detail=detail)
         changes.append(_dated(judgement, change, began, is_first=is_first))
     if state == "stale":
         judgement.late, changes = changes[-1] if what is not None else None, []

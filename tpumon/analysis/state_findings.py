@@ -89,7 +89,7 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
             f"({reason}{message and f': {message}'}){others}.",
             remedy=remedy(
                 reason,
-                message,
+                workers[0].history.failure_detail,
                 addresses=addresses,
                 answered=answered,
                 others_answer=(job, slice_) in answering,

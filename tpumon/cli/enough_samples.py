@@ -32,7 +32,7 @@ from tpumon.analysis.sufficiency import (
 from tpumon.collection.event_sources import EventSource, NearbySource, RecordingSource
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named
-from tpumon.errors import HOST_TRACE_WAITS, NoTargetError, remedy
+from tpumon.errors import NoTargetError, remedy
 from tpumon.model import Target
 from tpumon.model.progress import Doing
 from tpumon.moments import local_time
@@ -396,8 +396,8 @@ def _waits_in_vain(source: EventSource, workers: Sequence[WorkerStatus]) -> str:
     for each in workers:
         target = each.history.target
         doing = None if source.progress is None else source.progress.of(target.address)
-        if doing is not None and doing.words.startswith(HOST_TRACE_WAITS):
-            return f"{target.worker}: {doing.words}. To do: {remedy('busy', doing.words)}."
+        if doing is not None and doing.detail == "host-trace-waits":
+            return f"{target.worker}: {doing.words}. To do: {remedy('busy', doing.detail)}."
     return ""
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from tpumon.errors import Detail
+
 
 class Doing(Struct, frozen=True, kw_only=True):
     """An action on a worker.
@@ -16,6 +18,7 @@ class Doing(Struct, frozen=True, kw_only=True):
         words: in a few words: `a trace of 500 ms is taken`; what comes next, if it waits: `asked again`.
         brief: in one word: `tracing`.
         why: why it waits; empty: as usual.
+        detail: what it would be as a failure; None: no more is known of it.
         all_unix_s: when a command will have all of its samples, as is likely; None: not known, or it is no command.
         begun_unix_s: since when.
         until_unix_s: when it is likely to be over; None: not known.
@@ -31,6 +34,7 @@ class Doing(Struct, frozen=True, kw_only=True):
     is_held: bool = False
     why: str = ""
     all_unix_s: float | None = None
+    detail: Detail | None = None
 
     def left_s(self, now_unix_s: float) -> int | None:
         """Whole seconds until the action ends, 0 if it is late; None: not known. At most the length of the action."""
@@ -105,11 +109,15 @@ class Progress:
         """Notes for how long its job was traced."""
         self._traced[address] = traced
 
-    def does(self, address: str, words: str, brief: str, *, takes_s: float | None = None) -> None:
+    def does(
+        self, address: str, words: str, brief: str, *, takes_s: float | None = None, detail: Detail | None = None
+    ) -> None:
         """Something is done now, which is likely to take so long."""
         now_unix_s = self._clock()
         until_unix_s = None if takes_s is None else now_unix_s + max(takes_s, 0.0)
-        self._doing[address] = Doing(words=words, brief=brief, begun_unix_s=now_unix_s, until_unix_s=until_unix_s)
+        self._doing[address] = Doing(
+            words=words, brief=brief, begun_unix_s=now_unix_s, until_unix_s=until_unix_s, detail=detail
+        )
 
     def waits(
         self,

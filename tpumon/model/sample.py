@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, defstruct, field
 from msgspec.json import decode
 from msgspec.structs import replace
 
-from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, Reason
+from tpumon.errors import MEANING, NOT_SEEN, Detail, Reason, SourceError
 from tpumon.model.documents import Count, UnixTime, at_most, decoded, encoded, fields_of
 from tpumon.model.figures import Figures
 from tpumon.model.finding import MOST_FINDINGS, Cause, FindingId
@@ -68,12 +68,25 @@ class Failure(Struct, frozen=True, kw_only=True):
         reason: one of `tpumon.errors.REASONS`.
         message: one line for people, without the address.
         address: the `host:port` that was queried; None if there is none.
+        detail: what more is known than the reason; None: nothing.
     """
 
     source: str
     reason: Reason
     message: str
     address: str | None = None
+    detail: Detail | None = None
+
+    @classmethod
+    def of(cls, source: str, error: SourceError, address: str | None = None) -> Failure:
+        """The failure of a source with this error; the address is that of a source whose error has none."""
+        return cls(
+            source=source,
+            reason=error.reason,
+            message=error.message,
+            address=error.address or address,
+            detail=error.detail,
+        )
 
     @property
     def line(self) -> str:
@@ -83,12 +96,12 @@ class Failure(Struct, frozen=True, kw_only=True):
     @property
     def port_closed(self) -> bool:
         """True if the host is there, but nothing listens: the process that did has ended."""
-        return self.reason == "unavailable" and self.message.startswith(CONNECTION_REFUSED)
+        return self.detail in {"connection-refused", "server-gone"}
 
     @property
     def shows_nothing(self) -> bool:
         """True if the profiler answers, and no trace of it could show whether anything runs."""
-        return self.reason == "empty-trace" and self.message.startswith(NOT_SEEN)
+        return self.detail == "not-seen"
 
 
 class Sample(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct, field
 
-from tpumon.errors import NOT_SEEN
+from tpumon.errors import Detail
 from tpumon.model.documents import Count, UnixTime, at_most
 from tpumon.model.finding import MOST_FINDINGS, Cause, Finding, NotJudged
 from tpumon.model.sample import Sample
@@ -53,6 +53,7 @@ class Change(Struct, frozen=True, kw_only=True):
         before: what the worker counted as before, as was told last; None: no sample showed it.
         words: the reason in a few words; empty if there is none.
         since_or_earlier: whether it was so when the worker was first looked at, so that it may have begun before.
+        detail: that of the failure behind it; None: there is none.
     """
 
     number: Count
@@ -64,6 +65,7 @@ class Change(Struct, frozen=True, kw_only=True):
     before: Status | None = None
     words: str = ""
     since_or_earlier: bool = False
+    detail: Detail | None = None
 
     @property
     def status(self) -> Status:
@@ -73,7 +75,7 @@ class Change(Struct, frozen=True, kw_only=True):
     @property
     def is_seen(self) -> bool:
         """False if no trace of the worker could show whether anything runs."""
-        return not self.words.startswith(NOT_SEEN)
+        return self.detail != "not-seen"
 
     @property
     def title(self) -> str:

@@ -143,7 +143,7 @@ def test_a_file_that_may_not_be_opened_is_unreadable(tmp_path, capsys, monkeypat
     status, found, errors = analyzed(capsys, file)
     assert status == 1
     assert found["hosts"][0]["errors"] == [
-        {"source": "file", "reason": "unavailable", "message": "Permission denied", "address": None}
+        {"source": "file", "reason": "unavailable", "message": "Permission denied", "address": None, "detail": None}
     ]
     assert errors == f"tpumon: {file}: Permission denied\n"
 

@@ -14,13 +14,14 @@ from msgspec.structs import replace
 from support import virtual_time
 from support.no_client import NoClient
 from support.samples import sample as taken
+from tpumon.cli.commands import capture
 from tpumon.collection.sampler import Pace, Sampler, duty, duty_account, host_traces, traced_spans
 from tpumon.collection.sampler.duty import DutyControl
 from tpumon.discovery import addresses
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.finder import Fixed
 from tpumon.discovery.host.processes import user_named
-from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, SourceError, remedy
+from tpumon.errors import SourceError, remedy
 from tpumon.model import JobSigns, Process, Query, StepTimes, Target, Workers
 from tpumon.model.progress import Traced
 from tpumon.system import exporter_ports, host_files, ledger
@@ -435,9 +436,15 @@ async def test_how_long_a_job_was_traced_is_told_of_all_tpumons():
 
 
 @pytest.mark.parametrize(
-    ("sampled_s", "later_s", "words"), [(5, 10, "sampled it from"), (60, 10, "sampled it from"), (5, 1000, "")]
+    ("sampled_s", "later_s", "detail", "words"),
+    [
+        (5, 10, "connection-refused", "sampled it from"),
+        (60, 10, "connection-refused", "sampled it from"),
+        (5, 1000, "connection-refused", ""),
+        (5, 10, None, ""),  # nothing is known of the port
+    ],
 )
-async def test_a_server_that_another_tpumon_has_sampled_is_known_to_have_run(sampled_s, later_s, words):
+async def test_a_server_that_another_tpumon_has_sampled_is_known_to_have_run(sampled_s, later_s, detail, words):
     """Where nothing listens now, as long as its file says so: then there is no line to add to the job."""
     job, samples, gone = Job(), [], Job()
     other = asyncio.create_task(for_a_while(sampled_s, tpumon(job)))
@@ -447,7 +454,7 @@ async def test_a_server_that_another_tpumon_has_sampled_is_known_to_have_run(sam
         source = gone(client, target, options)
 
         async def fetch(_query):
-            raise SourceError("unavailable", "connection refused; no profiler server is listening there")
+            raise SourceError("unavailable", "it is away", detail=detail)
 
         source.fetch = fetch
         return source
@@ -455,9 +462,10 @@ async def test_a_server_that_another_tpumon_has_sampled_is_known_to_have_run(sam
     await tpumon(refusing, samples=samples, num_queries=1, attempts=1).run()
     await other
     (failure,) = samples[0].errors
-    assert failure.message.startswith("connection refused; no profiler server is listening there")
+    assert failure.message.startswith("it is away")
+    assert failure.detail == ("server-gone" if words else detail)
     assert (f" any more: tpumon {os.getpid()} of {user_named(os.getuid())} {words}" in failure.message) == bool(words)
-    advice = remedy(failure.reason, failure.message, addresses=[ADDRESS])
+    advice = remedy(failure.reason, failure.detail, addresses=[ADDRESS])
     assert advice.startswith("look at the end of the job's log" if words else "check that the job runs")
 
 
@@ -1309,13 +1317,13 @@ LOCAL = "localhost:9999"
 
 
 def failures(samples):
-    return [(one.failure.reason, one.failure.message.partition(" at ")[0]) for one in samples]
+    return [(one.failure.reason, one.failure.detail) for one in samples]
 
 
 @pytest.mark.parametrize("watched_s", [60, 20])  # until after its deadline, or the user has stopped it before
 @pytest.mark.parametrize(
     ("process", "later"),
-    [(7, ("deadline", HOST_TRACE)), (8, ("busy", "another profiling session is active; standing back"))],
+    [(7, ("deadline", "host-trace")), (8, ("busy", None))],
 )
 async def test_a_job_that_tpumons_own_trace_has_hung_is_told_as_such_by_later_ones(
     watched_s, process, later, monkeypatch
@@ -1326,12 +1334,12 @@ async def test_a_job_that_tpumons_own_trace_has_hung_is_told_as_such_by_later_on
     monkeypatch.setattr(duty, "start_ticks_of", starts.get)
     await asyncio.sleep(100)  # since boot
     await for_a_while(watched_s, tpumon(job, samples=first, address=LOCAL, pid=1))
-    assert failures(first)[:1] == [("deadline", HOST_TRACE)] * (watched_s > 30)
-    assert set(failures(first)) <= {("deadline", HOST_TRACE)}
+    assert failures(first)[:1] == [("deadline", "host-trace")] * (watched_s > 30)
+    assert set(failures(first)) <= {("deadline", "host-trace")}
     await asyncio.sleep(15)
     await for_a_while(5, tpumon(job, samples=second, address=LOCAL, pid=2))
     assert set(failures(second)) == {later}
-    assert "restart the job" in remedy("deadline", f"{HOST_TRACE} at 03:12:00")
+    assert remedy("deadline", "host-trace").startswith("restart the job")
 
 
 @pytest.mark.parametrize("ends", ["while it is followed", "unseen", "before its deadline"])
@@ -1374,16 +1382,47 @@ async def test_a_command_says_that_a_host_trace_has_no_answer_so_far(monkeypatch
         await asyncio.sleep(seconds)
         error = host_traces.actual_failure(busy, LOCAL)
         await watching
-        return error.reason, error.message
+        return error.reason, error.message, error.detail
 
     await asyncio.sleep(100)
-    assert await said_after(5, Job(trace_s=0.2)) == ("busy", busy.message)
-    reason, words = await said_after(5, HungByHostTrace())
-    assert reason == "busy"
+    assert await said_after(5, Job(trace_s=0.2)) == ("busy", busy.message, None)
+    reason, words, detail = await said_after(5, HungByHostTrace())
+    assert (reason, detail) == ("busy", "host-trace-waits")
     assert words.startswith(f"a trace of the host by tpumon (pid {os.getpid()}) has had no answer since ")
-    assert "restart the job" in remedy("busy", words)
+    assert "restart the job" in remedy("busy", detail)
     await asyncio.sleep(60)
     assert host_traces.actual_failure(busy, LOCAL) is busy, "nobody waits for it any more"
+
+
+async def test_a_profile_whose_own_host_trace_has_hung_the_job_says_so_and_is_not_tried_again(monkeypatch):
+    """Another attempt would meet its session at best; after a deadline for another reason it may be answered."""
+    monkeypatch.setattr(host_traces, "signs_at", lambda _address: None)
+    for module in (host_traces, ledger, host_files):  # in a thread
+        monkeypatch.setattr(module, "since_boot_s", lambda: 130.0)
+    silent = SourceError("deadline", "no answer within 30 s", address=LOCAL)
+    for began_s, detail in ((100.0, "host-trace"), (0.0, None)):
+        worker = capture.ProfiledWorker(Target(worker="w", address=LOCAL), None)
+        await capture._fail(worker, silent, began_s)
+        assert (worker.failure.reason, worker.failure.detail, worker.pending) == ("deadline", detail, detail is None)
+
+
+async def test_a_call_that_meets_a_job_that_a_signal_has_stopped_says_so(monkeypatch):
+    """Before any look at its process."""
+    samples = []
+    monkeypatch.setattr(duty, "start_ticks_of", lambda pid: pid)
+    monkeypatch.setattr(host_traces, "is_stopped", lambda _pid: True)
+
+    def silent(client, target, options):
+        source = Job()(client, target, options)
+
+        async def fetch(_query):
+            raise SourceError("deadline", "no answer within 10 s")
+
+        source.fetch = fetch
+        return source
+
+    await tpumon(silent, samples=samples, num_queries=1, attempts=1, address=LOCAL, pid=7).run()
+    assert failures(samples) == [("deadline", "stopped")]
 
 
 async def test_who_asks_beside_a_host_trace_without_an_answer_so_far_says_so(monkeypatch):
@@ -1396,11 +1435,9 @@ async def test_who_asks_beside_a_host_trace_without_an_answer_so_far_says_so(mon
     asking = [tpumon(job, samples=taken, address=LOCAL, pid=pid) for taken, pid in ((samples, 1), (others, 2))]
     await for_a_while(20, *asking)
     await watching
-    assert {(one.failure.reason, one.failure.message.partition(" (")[0]) for one in samples} == {
-        ("busy", HOST_TRACE_WAITS)
-    }
-    assert others
-    assert not any(HOST_TRACE_WAITS in one.failure.message for one in others)
+    assert set(failures(samples)) == {("busy", "host-trace-waits")}
+    assert all("a trace of the host by tpumon (pid " in one.failure.message for one in samples)
+    assert {detail for _, detail in failures(others)} == {None}
 
 
 async def test_who_comes_to_a_job_that_may_hang_says_so_without_waiting_for_its_share(monkeypatch):
@@ -1411,10 +1448,10 @@ async def test_who_comes_to_a_job_that_may_hang_says_so_without_waiting_for_its_
     first = tpumon(job, address=LOCAL, pid=1, window_s=2.0)
     watching = asyncio.create_task(for_a_while(20, first))
     await asyncio.sleep(8)
-    assert first._options.progress.of(LOCAL).words.startswith(f"{HOST_TRACE_WAITS} has had no answer since ")
+    assert first._options.progress.of(LOCAL).detail == "host-trace-waits"
     await for_a_while(4, tpumon(job, samples=samples, address=LOCAL, pid=1))
     await watching
-    assert [one.failure.message.partition(" (")[0] for one in samples][:1] == [HOST_TRACE_WAITS]
+    assert failures(samples)[:1] == [("busy", "host-trace-waits")]
 
 
 async def test_a_pause_does_not_hide_that_a_host_trace_has_no_answer():
@@ -1429,8 +1466,8 @@ async def test_a_pause_does_not_hide_that_a_host_trace_has_no_answer():
     await for_a_while(35, tpumon(HungByHostTrace(), samples=samples, pause=pause))
     await for_a_while(5, tpumon(Job(), samples=others, pause=pause))
     assert {one.failure.reason for one in samples[1:]} == {one.failure.reason for one in others} == {"paused"}
-    assert all(f"; {HOST_TRACE} at" in one.failure.message for one in samples[1:])
-    assert not any(HOST_TRACE in one.failure.message for one in others)
+    assert all("; the trace of the host that tpumon began at" in one.failure.message for one in samples[1:])
+    assert not any("trace of the host" in one.failure.message for one in others)
 
 
 async def test_a_host_trace_that_was_answered_after_all_hangs_nobody(monkeypatch):

@@ -476,7 +476,7 @@ def test_a_server_that_can_show_nothing_is_left_alone(generation, framework, wor
         results = run(node, Query(level=2, window_s=0.02), times=4 + 24 * 360, options=options, clock=clock)
         traced = len(node.captures)
     assert {error.reason for error in results} == {"empty-trace"}  # it answers: it is not down
-    assert all(error.message.startswith(NOT_SEEN) for error in results)
+    assert all((error.message.startswith(NOT_SEEN), error.detail) == (True, "not-seen") for error in results)
     assert [("traces are taken rarely now" in error.message) for error in results[:5]] == [False] * 3 + [True] * 2
     assert all(error.traced_s == 0 for error in results[4:9])
     assert words in results[-1].message

@@ -9,7 +9,8 @@ from contextlib import suppress
 import grpc
 import pytest
 
-from fakes.tpu_node import Answer, TpuNode
+from fakes.tpu_node import Answer, Fail, TpuNode
+from support import free_port
 from tpumon import proto as wire
 from tpumon.collection.sources.rpc import Client, _reason_and_words, channel_options
 from tpumon.errors import SourceError
@@ -56,6 +57,20 @@ def test_a_status_becomes_a_reason_and_plain_words(code, details, reason):
     assert found == reason
     assert words
     assert words.isprintable()
+
+
+def test_a_port_where_nothing_listens_is_told_by_a_detail():
+    """Not by the words alone; a job that is there may be away for another reason, too."""
+
+    async def failure_at(address):
+        async with Client(address) as client:
+            with pytest.raises(SourceError) as failed:
+                await client.call(wire.MONITOR, MonitorRequest(), MonitorResponse, timeout_s=10)
+        return failed.value.reason, failed.value.detail
+
+    assert asyncio.run(failure_at(f"127.0.0.1:{free_port()}")) == ("unavailable", "connection-refused")
+    with TpuNode(monitor=Fail(code=grpc.StatusCode.UNAVAILABLE, details="Cancelling all calls")) as node:
+        assert asyncio.run(failure_at(node.address)) == ("unavailable", None)
 
 
 def test_a_server_that_ends_is_said_to_shut_down():

@@ -501,4 +501,4 @@ def test_a_refusal_for_lack_of_permission_says_what_to_do():
 def _forbidden():
     """As gRPC words it; a test that runs as root cannot meet it."""
     details = "failed to connect to all addresses; last error: UNKNOWN: unix:/run/tpu.sock: Permission denied"
-    return SourceError("unavailable", details, address="unix:/run/tpu.sock", status="UNAVAILABLE", details=details)
+    return SourceError("unavailable", details, address="unix:/run/tpu.sock", status="UNAVAILABLE", status_text=details)

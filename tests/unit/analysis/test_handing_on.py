@@ -101,7 +101,7 @@ class Job(Exporter):
         if name == "w2" and number == 100:
             return failed_sample(name, "busy", "another profiling session is active", **at)
         if name == "w3" and 111 <= number < 113:
-            return failed_sample(name, "unavailable", "connection refused; nothing is there", **at)
+            return failed_sample(name, "unavailable", detail="connection-refused", **at)
         if name == "w4" and number >= 150:
             return failed_sample(name, "empty-trace", "the trace holds no event", **at)
         work = {"w1": 0.7 if number < 75 else 0.85} if number >= 50 else {"w2": 0.8}
@@ -385,7 +385,7 @@ def test_a_restart_is_told_once_whatever_the_clock_of_the_exporter_says(ahead_s)
         process = Process(pid=1 + again, user="u", command="train.py", started_unix_s=began)
         at = {"time_unix_s": there(), "interval_s": 20.0, "address": "w:9999"}
         is_down = 2 < number < 10
-        down = failed_sample("w", "unavailable", "connection refused", **at) if is_down else None
+        down = failed_sample("w", "unavailable", detail="connection-refused", **at) if is_down else None
         exporter.add(down or sample("w", **at, process=process))
         exporter.fleet.tick(there())
         after, changed = view._remote._after, view._remote._changed

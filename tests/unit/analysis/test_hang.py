@@ -182,7 +182,7 @@ def test_what_cannot_be_seen_is_no_silence():
     job.go(12, ran)
 
     def unseen(worker, **given):
-        return silent(worker, message=f"{NOT_SEEN}: no TPU in its traces", **given)
+        return silent(worker, detail="not-seen", **given)
 
     assert job.severities(30, unseen) == [None]
     worker = job.fleet.status(job.last).workers["w0"]

@@ -8,7 +8,6 @@ import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.analysis.history import FIRST_STEP_BUCKET, STEP_BUCKETS_S, STEP_SCHEMA, Histories, WorkerHistory
-from tpumon.errors import NOT_SEEN
 from tpumon.model import Failure, Process, Target, Workers
 from tpumon.outputs.metrics import SAMPLE_METRICS, TARGET_METRICS
 
@@ -95,7 +94,7 @@ def test_runtime_metrics_alone_are_shown_but_are_no_answer_of_the_profiler():
         ([], {}),
         ([answered()], {(): 1.0}),
         ([answered(), failed("empty-trace")], {(): 0.0}),
-        ([failed("empty-trace", message=NOT_SEEN)], {}),
+        ([failed("empty-trace", detail="not-seen")], {}),
         ([answered(idle_ratio=1.0)], {(): 0.0}),
         ([answered(), failed("busy")], {}),
         ([answered(), failed("unavailable")], {}),
@@ -214,7 +213,7 @@ def runtime(uptime_s):
     return {"uptime_s": uptime_s}
 
 
-CLOSED = failed("unavailable", message="connection refused")
+CLOSED = failed("unavailable", detail="connection-refused")
 
 
 @pytest.mark.parametrize(

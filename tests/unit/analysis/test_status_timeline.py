@@ -241,7 +241,7 @@ def test_a_restart_before_the_first_sample_is_told(sampled, told):
     fleet = Analysis()
     fleet.add(Workers(targets=(Target(worker="a", address="a:1", process=Process(pid=1, started_unix_s=NOW - 100)),)))
     fleet.add(Workers(targets=(Target(worker="a", address="a:1", process=sampled),)))
-    fleet.add(failed_sample("a", message="connection refused; nothing listens", time_unix_s=NOW + 10))
+    fleet.add(failed_sample("a", detail="connection-refused", time_unix_s=NOW + 10))
     fleet.add(sample("a", time_unix_s=NOW + 60, process=sampled))
     fleet.add(sample("a", time_unix_s=NOW + 90, process=sampled))
     assert [one.time_unix_s for one in fleet.status(NOW + 91).changes if one.what == "restart"] == told
@@ -264,7 +264,7 @@ def test_a_restart_is_never_dated_before_the_job_that_it_ended(started_s):
     fleet = Analysis()
     fleet.add(found("a"))
     fleet.add(sample("a", time_unix_s=NOW, process=Process(pid=1, started_unix_s=NOW - 100)))
-    fleet.add(failed_sample("a", message="connection refused; nothing listens", time_unix_s=NOW + 30))
+    fleet.add(failed_sample("a", detail="connection-refused", time_unix_s=NOW + 30))
     fleet.add(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
     same = {"process": Process(pid=2, started_unix_s=NOW + started_s)}
     fleet.add(sample("a", time_unix_s=NOW + 90, runtime={"uptime_s": 1000.0}, **same))
@@ -361,7 +361,7 @@ def ran(after_s, uptime_s):
     return sample(time_unix_s=1000.0 + after_s, runtime={"uptime_s": uptime_s})
 
 
-CLOSED = failed_sample(message="connection refused; nothing listens")
+CLOSED = failed_sample(detail="connection-refused")
 COMPILES = failed_sample(reason="empty-trace", time_unix_s=1015.0)
 AGAIN = sample(time_unix_s=1020.0)
 

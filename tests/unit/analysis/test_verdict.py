@@ -176,7 +176,7 @@ def test_a_job_whose_figures_are_missing_is_unknown_and_says_why():
 def test_a_worker_whose_traces_can_show_nothing_is_not_said_to_run_nothing():
     """It answers, so it is not down either; why nothing is seen, and what to do, is in the sentence."""
     words = f"{NOT_SEEN}: its traces show no TPU, and the host is not traced; --host-tracer-level 1 includes them"
-    unseen = [failed_sample("a", "empty-trace", words, time_unix_s=NOW + 10 * n, interval_s=10.0) for n in range(20)]
+    unseen = [down("a", n, reason="empty-trace", message=words, detail="not-seen") for n in range(20)]
     status = judged(*unseen, names="a")
     answer, (worker,) = verdict_on(status), status.all()
     assert (answer.verdict, answer.exit_status("info")) == ("unknown", 0)

@@ -230,7 +230,7 @@ def test_who_has_too_few_samples_is_told_when_to_ask_again(run, monkeypatch, sou
 def test_a_command_whose_own_trace_of_the_host_has_no_answer_says_so_when_its_time_is_over(run, monkeypatch):
     """More time would not help."""
     words = "a trace of the host by tpumon has had no answer since 22:42:34: it may have hung the job"
-    LOCAL.progress.does("w0:1", words, "tracing")
+    LOCAL.progress.does("w0:1", words, "tracing", detail="host-trace-waits")
     monkeypatch.setattr("sys.argv", ["x", "once"])
     _, printed, _ = run([], workers=["w0"], source=LOCAL, timeout_s=0.0)
     first = printed.splitlines()[0]
@@ -637,7 +637,7 @@ def test_in_a_narrow_terminal_the_last_figures_then_processes_give_way_and_are_n
 def test_why_nothing_is_seen_is_said_once(run):
     """By the verdict, with what to do; the column says what is the matter."""
     why_not = "no TPU in its traces, and the host is not traced; add --host-tracer-level 1"
-    events = [lambda: failed("w0", "empty-trace", f"{NOT_SEEN}: {why_not}")] * 3
+    events = [lambda: failed("w0", "empty-trace", f"{NOT_SEEN}: {why_not}", detail="not-seen")] * 3
     _, out, _ = run(events, workers=("w0",))
     _, document, _ = run(events, workers=("w0",), output="json")
 
@@ -645,6 +645,13 @@ def test_why_nothing_is_seen_is_said_once(run):
     assert out.startswith("unknown: ")
     assert re.search(rf"(?m)^\? +w0 .* {NOT_SEEN}$", out)
     assert json.loads(document)["workers"][0]["causes"] == [f"{NOT_SEEN}: {why_not}"]
+
+
+def test_of_a_worker_that_was_not_seen_and_is_stale_the_table_says_the_latter(run):
+    _, out, _ = run(
+        [lambda: failed("w0", "empty-trace", NOT_SEEN, detail="not-seen", time_unix_s=1e9)], workers=("w0",)
+    )
+    assert re.search(r"(?m)^. +w0 .* no figures in time$", out)
 
 
 def test_a_figure_that_is_absent_has_its_reason_below_the_table(run):

@@ -186,7 +186,7 @@ def test_a_job_that_a_signal_has_stopped_is_told_and_not_asked():
     assert reasons(samples, 1010.5, 1013) == ["deadline"]
     stopped = next(one for at_s, one in samples if at_s > 1010)
     assert stopped.failure.message == "its process is stopped by a signal (SIGSTOP): `kill -CONT 7` lets it go on"
-    assert stopped.process == PROCESS
+    assert (stopped.failure.detail, stopped.process) == ("stopped", PROCESS)
     assert set(reasons(samples, 1100.5, 1102)) == {""}
     assert not [at_s for at_s in source.calls if 1010.5 < at_s < 1100.5]
 

@@ -20,7 +20,7 @@ from tpumon.collection.sampler.pace import KeepingUp
 from tpumon.collection.sources import Reading, SourceOptions
 from tpumon.discovery.finder import Fixed
 from tpumon.discovery.host.jobs import HostJob
-from tpumon.errors import NOT_SEEN, NoTargetError, SourceError
+from tpumon.errors import NoTargetError, SourceError
 from tpumon.model import DeviceFigures, Figures, FigureWarning, Process, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.model.progress import Progress
 from tpumon.system.pausing import Pause
@@ -240,7 +240,7 @@ def test_an_answer_that_nothing_ran_is_current_until_the_next_one():
 
 
 def test_a_profiler_that_can_show_nothing_is_not_traced_again_for_that():
-    source = Fake(a=[SourceError("empty-trace", f"{NOT_SEEN}: no TPU in its traces", address="a")])
+    source = Fake(a=[SourceError("empty-trace", "no TPU in its traces", address="a", detail="not-seen")])
     sample(source, num_queries=1, attempts=3)
     assert len(source.calls["a"]) == 1
 

@@ -7,7 +7,6 @@ import pytest
 from support.sample_kinds import NOW, cpus, on_cpu, traced, workers_of
 from support.samples import changed
 from support.shown import display_of, empty_display, failed, lines, press, screen
-from tpumon.errors import NOT_SEEN
 from tpumon.model.figure_table import applicable_figures
 
 OF_A_TPU = {"mxu", "idle", "infeed", "hbm"}
@@ -94,7 +93,7 @@ def test_rows_of_one_host_show_their_process(size, seen):
 @pytest.mark.parametrize("count", [1, 2])
 def test_where_no_trace_can_show_whether_anything_runs_no_screen_says_that_nothing_does(count):
     """In the header, in rows, on its page, in the letters of its graph, and among the changes."""
-    unseen = [failed(f"w{n}", "empty-trace", f"{NOT_SEEN}: no TPU", time_unix_s=NOW - 1) for n in range(count)]
+    unseen = [failed(f"w{n}", "empty-trace", detail="not-seen", time_unix_s=NOW - 1) for n in range(count)]
     display = shown(*unseen)
     text = screen(display, 100, 24, NOW)
     assert text.count("NOT SEEN") == 2 * count  # header and page; header, rows and the page below them

@@ -32,13 +32,15 @@ def test_an_error_says_whose_it_is_once():
     assert str(SourceError("malformed", "not a trace")) == "not a trace"
 
 
-def test_a_failure_carries_its_address_into_json():
-    """And is read from JSON that has none."""
-    failure = Failure(source="trace", reason="busy", message="another session", address="a:1")
-    assert failure.line == "a:1: another session"
+def test_a_failure_carries_its_address_and_its_detail_into_json():
+    """And is read from JSON that has neither."""
+    failure = Failure(source="trace", reason="busy", message="in use", address="a:1", detail="host-trace-waits")
+    assert failure.line == "a:1: in use"
     sample = Sample(worker="w", address="a:1", time_unix_s=1.0, window_s=None, took_s=0.0, errors=(failure,))
     plain = sample.to_json()
-    assert plain["errors"] == [{"source": "trace", "reason": "busy", "message": "another session", "address": "a:1"}]
-    del plain["errors"][0]["address"]
+    error = {"source": "trace", "reason": "busy", "message": "in use"}
+    assert plain["errors"] == [error | {"address": "a:1", "detail": "host-trace-waits"}]
+    assert Sample.from_json(json.dumps(plain)).errors == (failure,)
+    plain["errors"] = [error]
     (old,) = Sample.from_json(json.dumps(plain)).errors
-    assert (old.address, old.line) == (None, "another session")
+    assert (old.address, old.detail, old.line) == (None, None, "in use")

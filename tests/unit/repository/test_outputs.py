@@ -50,7 +50,8 @@ def test_a_json_line_is_the_whole_sample(tmp_path):
     assert first["infeed_ratio"] == {"avg": 0.1, "min": 0.0, "max": 0.2}
     assert "server_text" not in first
     assert second["source"] is None
-    assert second["errors"] == [{"source": "trace", "reason": "busy", "message": "busy", "address": "w:8466"}]
+    error = {"source": "trace", "reason": "busy", "message": "busy", "address": "w:8466", "detail": None}
+    assert second["errors"] == [error]
 
 
 def test_a_sample_is_stale_when_its_query_failed_or_its_time_is_over():

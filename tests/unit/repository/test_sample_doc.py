@@ -1,4 +1,4 @@
-"""docs/sample.md, with docs/figures.md, names every field, reason and code of the Sample object."""
+"""docs/sample.md, with docs/figures.md, names every field, reason, detail and code of the Sample object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from support import REPOSITORY
-from tpumon.errors import REASONS
+from tpumon.errors import REASONS, Detail
 from tpumon.model import WarningCode
 from tpumon.model.figure_table import STEP_PARTS
 from tpumon.model.sample import SampleDocument
@@ -36,4 +36,4 @@ def test_everything_in_the_json_is_documented() -> None:
     documented = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`([^`]+)`", "".join(pages)))))
     in_json = set(_names(SampleDocument))
     assert len(in_json) > 40
-    assert not {*in_json, *REASONS, *get_args(WarningCode), *STEP_PARTS} - documented
+    assert not {*in_json, *REASONS, *get_args(Detail), *get_args(WarningCode), *STEP_PARTS} - documented

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tpumon.analysis.history.series import RollupSeries
 from tpumon.analysis.history.states import began_before, listens, restart_unix_s, restarted, state_of
-from tpumon.errors import MEANING, Reason
+from tpumon.errors import MEANING, Detail, Reason
 from tpumon.model import Distribution, JobKindName, KeptWorker, Process, Sample, State, Target, Workers
 from tpumon.model.figure_table import COMPARED, of_job, values
 
@@ -242,6 +242,11 @@ class WorkerHistory(Struct):
     def failure_words(self) -> str:
         """The message of the failure of its last query, without the address; empty: it did not fail."""
         return "" if self.last is None or self.last.failure is None else self.last.failure.message
+
+    @property
+    def failure_detail(self) -> Detail | None:
+        """The detail of the failure of its last query; None: it has none, or it did not fail."""
+        return None if self.last is None or self.last.failure is None else self.last.failure.detail
 
     def had_figures(self) -> bool:
         """True if its profiler ever answered: a sample here, or in the history that an exporter handed on."""

@@ -18,7 +18,7 @@ from tpumon.collection.sampler.host_traces import actual_failure, note_answered,
 from tpumon.collection.sources import Client
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.discovery.selection import Selection, find_now
-from tpumon.errors import HOST_TRACE, MEANING, Reason, SourceError, TpumonError
+from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import SIMULATED_MARK, Target
 from tpumon.outputs.drawing.progress_bar import Bar
 from tpumon.system.background import Background
@@ -283,7 +283,7 @@ async def _fail(worker: ProfiledWorker, error: Exception, begun_s: float = 0.0) 
     """
     if isinstance(error, SourceError):
         worker.failure = failure = await asyncio.to_thread(actual_failure, error, worker.target.address, begun_s)
-        worker.hopeless = worker.hopeless or failure.message.startswith(HOST_TRACE)
+        worker.hopeless = worker.hopeless or failure.detail == "host-trace"
     elif isinstance(error, TpumonError):
         worker.failure = error
     else:

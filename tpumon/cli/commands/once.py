@@ -167,7 +167,7 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
         badge = BADGES["unknown"] if row.kind == "unknown" else badge_of(row.worker)
         verdict = row.worker.verdict
         cells = [FORMATS[figure.unit].cell(row.worker.figures[figure.key]) for figure in shown]
-        why = ascii_line("; ".join(map(_cause_words, verdict.reasons)), _MOST_WHY)
+        why = ascii_line("; ".join(_cause_words(row.worker, cause) for cause in verdict.reasons), _MOST_WHY)
         since = verdict.since_unix_s
         began = clock(since, now_unix_s, or_earlier=verdict.since_or_earlier)
         shown_since = "-" if since is None else f"{began} ({age(now_unix_s - since)})"
@@ -193,9 +193,10 @@ def _table(rows: Sequence[_TableRow], now_unix_s: float, room: int = sys.maxsize
     return [*table, *_why_absent(shown, samples), *no_room]
 
 
-def _cause_words(cause: Cause) -> str:
+def _cause_words(worker: WorkerStatus, cause: Cause) -> str:
     """Words of a cause; a reason why nothing is seen is cut short, because the verdict has it in full."""
-    return NOT_SEEN if cause.words.startswith(NOT_SEEN) else cause.words
+    is_why_not_seen = cause.finding is None and worker.verdict.state == "no-activity" and not worker.is_seen
+    return NOT_SEEN if is_why_not_seen else cause.words
 
 
 def _why_absent(figures: Sequence[FigureSpec], samples: Sequence[Sample]) -> list[str]:

@@ -16,7 +16,7 @@ from tpumon.collection.sampler.duty_account import INFORM_AGAIN_S, INFORMED_S, D
 from tpumon.collection.sources import ProfilerSource
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.processes import start_ticks_of
-from tpumon.errors import CONNECTION_REFUSED, NO_MORE, SourceError
+from tpumon.errors import SourceError
 from tpumon.model.progress import Progress
 from tpumon.system.exporter_ports import command_to_read, how_to_read
 from tpumon.system.host_files import directory
@@ -150,10 +150,10 @@ class DutyControl:
 
     async def had(self, account: DutyAccount, error: SourceError) -> str:
         """Words for another tpumon that has sampled a server where nothing listens now; empty: none here has."""
-        if not error.message.startswith(CONNECTION_REFUSED) or account.likely_s is not None:  # it has answered here
+        if error.detail != "connection-refused" or account.likely_s is not None:  # it has answered here
             return ""
         await self.inform(account)
-        return account.had and f"{NO_MORE}: {account.had}"
+        return account.had and f" any more: {account.had}"
 
     async def tell_of_host_trace(
         self, account: DutyAccount, profiler: ProfilerSource, say: Callable[[float], None]

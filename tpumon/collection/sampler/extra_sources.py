@@ -133,7 +133,7 @@ async def _guarded(
     try:
         return await call()
     except SourceError as error:
-        return Failure(source=kind.name, reason=error.reason, message=error.message, address=error.address)
+        return Failure.of(kind.name, error)
     except Exception as error:  # noqa: BLE001 - a bug there must not cost the profiler's figures
         return _bug(kind, error, target.address)
 

@@ -79,7 +79,7 @@ class Held:
             return Failure(source="pause", reason="paused", message=words, address=target.address)
         if self.why == "stopped" and target.process is not None and self._is_still_stopped(target.process.pid):
             words = stopped(target.process.pid)
-            return Failure(source=source, reason="deadline", message=words, address=target.address)
+            return Failure(source=source, reason="deadline", message=words, address=target.address, detail="stopped")
         self.why = ""
         return None
 

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.jobs import stopped_at
 from tpumon.discovery.host.listening import signs_at
-from tpumon.discovery.host.processes import going_on, is_stopped, start_ticks_of, state_of
-from tpumon.errors import HOST_TRACE, HOST_TRACE_WAITS, MEANING, STOPPED, SourceError
+from tpumon.discovery.host.processes import STOPPED, going_on, is_stopped, start_ticks_of, state_of
+from tpumon.errors import MEANING, SourceError
 from tpumon.model import JobSigns
 from tpumon.system.host_files import since_boot_s, time_of_day
 from tpumon.system.ledger import UNANSWERED_COUNTS_S, DutyLedger, Entry, PeerEntry
@@ -63,8 +63,8 @@ def hung_by(peers: Sequence[PeerEntry], process: int | None, unanswered_s: float
     if not begun_s:
         return ""
     return (
-        f"{HOST_TRACE} at {time_of_day(begun_s)} has not ended: the job has probably hung; restart it, and leave out "
-        "--host-tracer-level"
+        f"the trace of the host that tpumon began at {time_of_day(begun_s)} has not ended: the job has probably hung; "
+        "restart it, and leave out --host-tracer-level"
     )
 
 
@@ -115,7 +115,8 @@ def waits(peers: Sequence[PeerEntry], process: int | None) -> str:
 def waits_since(begun_s: float, whose: str = "") -> str:
     """Words for a trace of the host without an answer so far, from when it began, as in `Entry`."""
     at = time_of_day(begun_s)
-    return f"{HOST_TRACE_WAITS}{whose} has had no answer since {at}: it may have hung the job (jaxlib 0.5.0 to 0.8.3)"
+    may_be = "it may have hung the job (jaxlib 0.5.0 to 0.8.3)"
+    return f"a trace of the host by tpumon{whose} has had no answer since {at}: {may_be}"
 
 
 def of_process(peers: Sequence[PeerEntry], process: int | None) -> Sequence[Entry]:
@@ -140,7 +141,7 @@ def actual_failure(error: SourceError, address: str, begun_s: float = 0.0) -> So
     if pid is not None and state_of(pid) == "ended":
         return SourceError("unavailable", f"its process ({pid}) has just ended", address=address)
     if may_be_stopped(error, address, pid) and (words := stopped_words(address, pid)):
-        return SourceError("deadline", words, address=address)
+        return SourceError("deadline", words, address=address, detail="stopped")
     process = None if pid is None else start_ticks_of(pid)
     with suppress(OSError):
         ledger = DutyLedger()
@@ -149,8 +150,8 @@ def actual_failure(error: SourceError, address: str, begun_s: float = 0.0) -> So
         peers = ledger.peers([server]).get(server, ())
         words = hung_by(peers, process, begun_s)
         if not words and may_be_hung(error) and (waiting := waits(peers, process)):
-            return SourceError(error.reason, waiting, address=address)
-    return SourceError("deadline", words, address=address) if words else error
+            return SourceError(error.reason, waiting, address=address, detail="host-trace-waits")
+    return SourceError("deadline", words, address=address, detail="host-trace") if words else error
 
 
 def note_answered(address: str, pid: int | None) -> None:

@@ -74,7 +74,7 @@ class WaitWords:
 
     def tracing(self, since_s: float) -> None:
         """A trace of the host that began then has no answer."""
-        self._progress.does(self._address, waits_since(since_s), "tracing")
+        self._progress.does(self._address, waits_since(since_s), "tracing", detail="host-trace-waits")
 
     @property
     def why_not_traced(self) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from tpumon.collection.sampler.host_traces import may_be_hung, may_be_stopped, s
 from tpumon.collection.sampler.pace import JITTER_RATIO, LONGEST_PAUSE_S, Pace, jittered, on_tick, pause_after_failures
 from tpumon.collection.sampler.wait_words import WaitWords, why_absent
 from tpumon.collection.sources import ProfilerSource
-from tpumon.errors import MEANING, Reason, SourceError
+from tpumon.errors import MEANING, SourceError
 from tpumon.model import Failure, Figures, Query, Sample, Target
 from tpumon.model.progress import Progress
 from tpumon.system.exporter_ports import how_to_read
@@ -367,15 +367,14 @@ class SampledWorker:
             try:
                 sample = await self._ask_source(profiler, query)
             except SourceError as error:
-                reason, words = await self._reason_and_words(error)
-                failure, window_s = self._failure(profiler.name, reason, words, error.address), error.window_s
+                failure, window_s = await self._failure_of(profiler.name, error), error.window_s
                 if error.reason != "unimplemented":
                     break
             except _QueryFailedError:
                 raise
             except Exception as error:  # noqa: BLE001 - a bug in one source must not end the monitor
                 words = f"a bug in tpumon: {unexpected(error)}"
-                failure = self._failure(profiler.name, "internal", words)
+                failure = Failure.of(profiler.name, SourceError("internal", words), self.target.address)
                 break
             else:
                 self._profiler = profiler
@@ -384,22 +383,24 @@ class SampledWorker:
             self._profiler = self._profilers[0]
         raise _QueryFailedError(failure, window_s)
 
-    async def _reason_and_words(self, error: SourceError) -> tuple[Reason, str]:
-        """Reason and message of a failure; says so if the session that does not end may be a tpumon's."""
+    async def _failure_of(self, source: str, error: SourceError) -> Failure:
+        """The failure; says so if the session that does not end may be a tpumon's."""
         self._is_others = False
+        failure = Failure.of(source, error, self.target.address)
         address, process = self.target.address, self.target.process
         pid = None if process is None else process.pid
         if may_be_stopped(error, address, pid) and (words := await asyncio.to_thread(stopped_words, address, pid)):
-            return "deadline", words
+            return replace(failure, reason="deadline", message=words, detail="stopped")
         if not may_be_hung(error):
-            return error.reason, error.message + await self._duty.had(self._account, error)
+            had = await self._duty.had(self._account, error)
+            return replace(failure, message=error.message + had, detail="server-gone") if had else failure
         is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
         if hung_by := self._account.hung_by:
-            return "deadline", hung_by
+            return replace(failure, reason="deadline", message=hung_by, detail="host-trace")
         if waits := self._account.host_trace_waits:
-            return error.reason, waits
+            return replace(failure, message=waits, detail="host-trace-waits")
         self._is_others = is_others
-        return error.reason, f"{_OF_ANOTHER}{await how_to_read()}" if is_others else error.message
+        return replace(failure, message=f"{_OF_ANOTHER}{await how_to_read()}") if is_others else failure
 
     def _waits_in_vain(self) -> bool:
         """True if waiting until it may be traced is of no use: it is held, gone, or known to hang from the start."""
@@ -484,6 +485,3 @@ class SampledWorker:
             simulated=self._simulated,
             figures=Figures(absent=self._words.why_not_traced),
         )
-
-    def _failure(self, source: str, reason: Reason, message: str, address: str | None = None) -> Failure:
-        return Failure(source=source, reason=reason, message=message, address=address or self.target.address)

@@ -22,7 +22,7 @@ from tpumon import __version__
 from tpumon import proto as wire
 from tpumon.collection.sources.answers import COMPRESSED, parse
 from tpumon.collection.sources.connecting import Connecting, ConnectTurn, Past
-from tpumon.errors import CONNECTION_REFUSED, Reason, SourceError
+from tpumon.errors import Detail, Reason, SourceError
 from tpumon.system.limits import may_connect
 from tpumon.untrusted_text import one_line
 
@@ -232,7 +232,8 @@ class _Answer:
 def _source_error(address: str, error: grpc.aio.AioRpcError, *, timeout_s: float) -> SourceError:
     details = error.details() or ""
     reason, words = _reason_and_words(error.code(), details, timeout_s)
-    return SourceError(reason, words, address=address, status=error.code().name, details=details)
+    detail: Detail | None = "connection-refused" if reason == "unavailable" and _REFUSED in details else None
+    return SourceError(reason, words, address=address, detail=detail, status=error.code().name, status_text=details)
 
 
 def _reason_and_words(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Reason, str]:
@@ -271,6 +272,7 @@ def _reason_and_words(code: grpc.StatusCode, details: str, timeout_s: float) -> 
     return "internal", f"the server failed ({code.name}){': ' + said if said else ''}"
 
 
+_REFUSED = "Connection refused"
 _SAYS_NOTHING = "what listens there takes the call and says nothing: no gRPC server, or its process is stopped or hangs"
 
 
@@ -281,7 +283,7 @@ def _why_unavailable(details: str) -> tuple[Reason, str]:
         ("DNS resolution failed", "resolve", "this name has no IP address"),
         ("Failed parsing HTTP/2", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
         ("before receiving SETTINGS", "not-a-profiler", _SAYS_NOTHING),
-        ("Connection refused", "unavailable", f"{CONNECTION_REFUSED}; no profiler server is listening there"),
+        (_REFUSED, "unavailable", "connection refused; no profiler server is listening there"),
         ("No route to host", "unavailable", "no route to this host"),
         ("Network is unreachable", "unavailable", "no route to this host"),
         ("Connection reset", "unavailable", "the connection was closed by the other side"),

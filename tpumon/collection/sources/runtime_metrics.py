@@ -241,8 +241,7 @@ class RuntimeMetrics(ExtraSource):
         return replace(reading, failures=tuple(self._failure(name, error) for name, error in failed.items()))
 
     def _failure(self, name: str, error: SourceError) -> Failure:
-        message = one_line(f"{name}: {error.message}")
-        return Failure(source=self.name, reason=error.reason, message=message, address=error.address)
+        return replace(Failure.of(self.name, error), message=one_line(f"{name}: {error.message}"))
 
 
 async def _list(client: Client, timeout_s: float) -> tuple[Offered, ...]:
@@ -265,7 +264,7 @@ def _offered(metric: SupportedMetric) -> Offered:
 
 
 def _is_forbidden(error: SourceError) -> bool:
-    return "Permission denied" in error.details  # UNAVAILABLE, as for a socket where nothing listens
+    return "Permission denied" in error.status_text  # UNAVAILABLE, as for a socket where nothing listens
 
 
 def _in_words_of_the_service(error: SourceError, address: str) -> SourceError:

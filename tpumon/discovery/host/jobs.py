@@ -14,6 +14,7 @@ from tpumon.discovery.host.listening import Owner, owner_at, read_listeners
 from tpumon.discovery.host.own_processes import ports_here
 from tpumon.discovery.host.processes import (
     PROC,
+    STOPPED,
     command_of,
     environment_of,
     going_on,
@@ -22,7 +23,6 @@ from tpumon.discovery.host.processes import (
     threads_of,
     user_named,
 )
-from tpumon.errors import STOPPED
 from tpumon.model import Framework
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 

@@ -21,6 +21,9 @@ _MOST_ARGUMENTS_BYTES = 64 * 1024
 LISTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 """Variables that list the workers of a slice; tpumon/attach/pythonpath/tpumon_attach/announcement.py has the same."""
 
+STOPPED = "is stopped by a signal (SIGSTOP)"
+"""Words for a process that does nothing until it is let go on."""
+
 _MOST_ENVIRONMENT_BYTES = 512 * 1024
 _LONGEST_COMMAND = 80
 _LONGEST_VALUE = 200

@@ -31,7 +31,7 @@ from tpumon.discovery.host.port_survey import (
     SurveyedPort,
     survey,
 )
-from tpumon.errors import MEANING, SUGGESTED_PORT, Reason, SourceError, TpumonError
+from tpumon.errors import MEANING, SUGGESTED_PORT, Detail, Reason, SourceError, TpumonError
 from tpumon.model import Address, Framework, Target
 from tpumon.system.console import shown_by
 from tpumon.system.ledger import DutyLedger
@@ -57,6 +57,7 @@ class ServerDiagnosis(Struct, frozen=True, kw_only=True):
         program, pid: of the process that listens there, on this host if it may be seen; the program with its script.
         answers: by RPC, in the order of the calls.
         reason: why it did not answer as a profiler server that is free; as in a sample's errors.
+        detail: what more is known than the reason, as there.
         generation: its age, as the answers show it.
         device_planes: whether its traces hold device planes; None if no trace was returned.
         writes_only: whether it can only write traces to a disk.
@@ -74,6 +75,7 @@ class ServerDiagnosis(Struct, frozen=True, kw_only=True):
     pid: int | None = None
     answers: tuple[RpcAnswer, ...] = ()
     reason: Reason | None = None
+    detail: Detail | None = None
     generation: str | None = None
     device_planes: bool | None = None
     writes_only: bool = False
@@ -289,7 +291,9 @@ class _Look:
                     )
                     server = _add(server, RpcAnswer(rpc=profiler.rpc, state=state, words=error.message))
                     source = profiler.name if meaning.usable else None  # it has figures at another time
-                    return replace(server, reason=error.reason, source=source, gives=profiler.gives)
+                    return replace(
+                        server, reason=error.reason, detail=error.detail, source=source, gives=profiler.gives
+                    )
                 except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
                     answer = RpcAnswer(rpc=profiler.rpc, state="failed", words=_bug_words(error))
                     return replace(_add(server, answer), reason="internal")

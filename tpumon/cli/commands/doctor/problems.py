@@ -51,7 +51,7 @@ def _of_server(server: ServerDiagnosis, alike: Sequence[str]) -> Iterator[Proble
     """Problems of a server; `alike` are the addresses that have the same reason, for they get one remedy."""
     if server.reason is not None:
         words = server.answers[-1].words
-        advice = server.elsewhere or remedy(server.reason, words, addresses=alike)
+        advice = server.elsewhere or remedy(server.reason, server.detail, addresses=alike)
         yield Problem(what=f"{server.address}: {words}", remedy=advice)
     elif server.writes_only and not server.source:
         yield Problem(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpumon.errors import NOT_SEEN, Reason, SourceError
+from tpumon.errors import NOT_SEEN, Detail, Reason, SourceError
 
 if TYPE_CHECKING:
     from tpumon.collection.sources.rpc import Client
@@ -32,6 +32,7 @@ class _Stop:
 
     reason: Reason
     why: str
+    detail: Detail | None
     repeats: int
     until_s: float
 
@@ -99,7 +100,8 @@ class Backoff:
         """
         if self._count_in_vain() < _MOST_EMPTY:
             return None
-        return self._error(self._stopped("empty-trace", f"{NOT_SEEN}: {why}; traces are taken rarely now", None))
+        words = f"{NOT_SEEN}: {why}; traces are taken rarely now"
+        return self._error(self._stopped("empty-trace", words, None, "not-seen"))
 
     def note_too_large(self, error: SourceError) -> None:
         """Notes a trace that was too large to receive or to read; the next ones are lighter.
@@ -121,14 +123,15 @@ class Backoff:
     def _forget(self) -> None:
         self._stop, self._refused_since_s, self._in_vain = None, None, 0
 
-    def _stopped(self, reason: Reason, why: str, longest_s: float | None) -> _Stop:
+    def _stopped(self, reason: Reason, why: str, longest_s: float | None, detail: Detail | None = None) -> _Stop:
         repeats = self._stop.repeats + 1 if self._stop is not None and self._stop.reason == reason else 0
         first_s, last_s = _PAUSES_S
         pause_s = min(longest_s or last_s, first_s * 2 ** min(repeats, 16))
-        self._stop = _Stop(reason, why, repeats, self._clock_s() + pause_s)
+        self._stop = _Stop(reason, why, detail, repeats, self._clock_s() + pause_s)
         return self._stop
 
     def _error(self, stop: _Stop) -> SourceError:
         left_s = max(0.0, stop.until_s - self._clock_s())
         when = f"{left_s / 60:.0f} min" if left_s >= 90 else f"{left_s:.0f} s"
-        return SourceError(stop.reason, f"{stop.why}; looking again in {when}", address=self._client.address)
+        words = f"{stop.why}; looking again in {when}"
+        return SourceError(stop.reason, words, address=self._client.address, detail=stop.detail)

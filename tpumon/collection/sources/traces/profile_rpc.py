@@ -303,7 +303,7 @@ class Profiler:
         try:
             xspace = await self._trace(request, timeout_s=self._client.grace_s(wire.PROFILE))
         except SourceError as error:
-            if _NOWHERE not in error.details:  # any status will do: an old server names the root it cannot write to
+            if _NOWHERE not in error.status_text:  # any status will do: an old server names the root it cannot write to
                 raise
             return None
         return await self._outline(xspace) if xspace else None

@@ -29,7 +29,7 @@ from tpumon.collection.sources.traces.window import (
     Window,
     figures_of_window,
 )
-from tpumon.errors import CONNECTION_REFUSED, MEANING, NOT_SEEN, SourceError, TpumonError
+from tpumon.errors import MEANING, NOT_SEEN, SourceError, TpumonError
 from tpumon.model import LONGEST_WINDOW_S, Address, Query, Sample, Target
 from tpumon.model.figure_table import of_level
 from tpumon.system.host_files import since_boot_s
@@ -39,7 +39,7 @@ from tpumon.xspace.outline import outline
 
 if TYPE_CHECKING:
     from tpumon.collection.sources.rpc import Client
-    from tpumon.errors import Reason
+    from tpumon.errors import Detail, Reason
     from tpumon.xspace.trace_figures import TraceFigures
 
 _REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
@@ -221,7 +221,7 @@ class TraceSource(ProfilerSource):
             self._profiler.spare_host(self.unanswered_s)
         if MEANING[error.reason].traced:
             error.traced_s = self.unpaid_s
-        if error.reason == "unavailable" and error.message.startswith(CONNECTION_REFUSED):
+        if error.detail == "connection-refused":
             self._idle_check.forget_tried()
             self._had_steps = self.is_silent = self._window.shows_compiling = False
         if error.reason == "too-large" and usual_query is not None:
@@ -335,10 +335,10 @@ class TraceSource(ProfilerSource):
             empty.window_s = trace.window_s
             return empty
         why = self._profiler.why_nothing
-        return self._backoff.note_empty(why) or self._error("empty-trace", f"{NOT_SEEN}: {why}")
+        return self._backoff.note_empty(why) or self._error("empty-trace", f"{NOT_SEEN}: {why}", "not-seen")
 
-    def _error(self, reason: Reason, message: str) -> SourceError:
-        return SourceError(reason, message, address=self._target.address)
+    def _error(self, reason: Reason, message: str, detail: Detail | None = None) -> SourceError:
+        return SourceError(reason, message, address=self._target.address, detail=detail)
 
     async def examine(self) -> Examination:
         """Finds out for `doctor` what the server can do, by the probe and GetSnapshot.
