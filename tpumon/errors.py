@@ -36,6 +36,9 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 CONNECTION_REFUSED = "connection refused"
 """How the message of a failure begins if the host is there, but nothing listens at the port."""
 
+UNREACHED = "this host cannot be reached"
+"""How the message of a failure begins if the network leads to no such host: what runs there is unknown."""
+
 NO_MORE = " any more"
 """Part of the message of a refused connection if a tpumon of this host has sampled the port: the job was there."""
 
@@ -159,6 +162,8 @@ def remedy(
     answered = answered or (message.startswith(CONNECTION_REFUSED) and NO_MORE in message)
     if reason == "unavailable" and (answered or others_answer):
         return WENT_AWAY if answered else _ITS_OWN_JOB
+    if message.startswith(UNREACHED):
+        return "check the address, that its host is up, and the routes and firewalls between here and there"
     ports = {address.rpartition(":")[2] for address in addresses}
     if reason == "unavailable" and ports and all(map(str.isdecimal, ports)):
         several = len(ports) > 1

@@ -22,7 +22,7 @@ from tpumon import __version__
 from tpumon import proto as wire
 from tpumon.collection.sources.answers import COMPRESSED, parse
 from tpumon.collection.sources.connecting import Connecting, ConnectTurn, Past
-from tpumon.errors import CONNECTION_REFUSED, Reason, SourceError
+from tpumon.errors import CONNECTION_REFUSED, UNREACHED, Reason, SourceError
 from tpumon.system.limits import may_connect
 from tpumon.untrusted_text import one_line
 
@@ -282,8 +282,8 @@ def _explain_unavailable(details: str) -> tuple[Reason, str]:
         ("Failed parsing HTTP/2", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
         ("before receiving SETTINGS", "not-a-profiler", _SAYS_NOTHING),
         ("Connection refused", "unavailable", f"{CONNECTION_REFUSED}; no profiler server is listening there"),
-        ("No route to host", "unavailable", "no route to this host"),
-        ("Network is unreachable", "unavailable", "no route to this host"),
+        ("No route to host", "unavailable", f"{UNREACHED}: no route to host"),
+        ("Network is unreachable", "unavailable", f"{UNREACHED}: network unreachable"),
         ("Connection reset", "unavailable", "the connection was closed by the other side"),
         ("Socket closed", "unavailable", "the connection was closed by the other side"),
         ("Cancelling all calls", "unavailable", "the server is shutting down"),
