@@ -32,11 +32,14 @@ Reason = Literal[
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
-Detail = Literal["connection-refused", "server-gone", "not-seen", "host-trace", "host-trace-waits", "stopped"]
+Detail = Literal[
+    "connection-refused", "no-route", "server-gone", "not-seen", "host-trace", "host-trace-waits", "stopped"
+]
 """What more is known of a failure than its reason. connection-refused: the host is there, but nothing listens at the
-port. server-gone: so it is, and a tpumon of this host has sampled the server that was there. not-seen: no trace of this
-server could show whether anything runs. host-trace: a trace of the host by tpumon has probably hung the job.
-host-trace-waits: it may have. stopped: a signal has stopped the process, which is of this host."""
+port. no-route: the network leads to no such host, so that what runs there is unknown. server-gone: nothing listens, and
+a tpumon of this host has sampled the server that was there. not-seen: no trace of this server could show whether
+anything runs. host-trace: a trace of the host by tpumon has probably hung the job. host-trace-waits: it may have.
+stopped: a signal has stopped the process, which is of this host."""
 
 NOT_SEEN = "it cannot be seen whether anything runs"
 """Words for `not-seen`."""
@@ -150,6 +153,8 @@ def remedy(
         return _REMEDIES[detail]
     if reason == "unavailable" and (answered or others_answer):
         return WENT_AWAY if answered else _ITS_OWN_JOB
+    if detail == "no-route":
+        return "check the address, that its host is up, and the routes and firewalls between here and there"
     ports = {address.rpartition(":")[2] for address in addresses}
     if reason == "unavailable" and ports and all(map(str.isdecimal, ports)):
         several = len(ports) > 1

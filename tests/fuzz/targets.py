@@ -25,7 +25,8 @@ from tpumon.outputs.text_blocks import render_block
 from tpumon.proto.profiler_pb2 import MonitorResponse
 from tpumon.proto.runtime_metrics_pb2 import Metric, MetricResponse
 from tpumon.proto.xplane_pb2 import XSpace
-from tpumon.report.comparison import NEEDED, compare, page
+from tpumon.report.comparison import NEEDED, compare
+from tpumon.report.comparison_page import page
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.render import plain_text
 from tpumon.report.render.documents import html, markdown

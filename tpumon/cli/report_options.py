@@ -34,7 +34,8 @@ class ReportOptions(Struct, frozen=True, kw_only=True):
         str | None,
         written(
             metavar="SHARE",
-            help="With --against: exit with status 1 if steps became longer by more than this, such as 5%.",
+            help="With --against: exit with status 1 if steps, or the time from one's start to the next one's, became "
+            "longer by more than this, such as 5%.",
         ),
     ] = None
     section: Annotated[

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, SectionPage, Table
-from tpumon.report.formats import change_text, counted, part_label, percent_text, time_text
+from tpumon.report.formats import counted
 from tpumon.report.op_matching import match
 from tpumon.report.op_totals import OpTotals, grouped, op_totals
 from tpumon.report.profiles import Capture, Choice
@@ -30,14 +29,19 @@ NEEDED: frozenset[Extra] = frozenset({"ops", "op_steps"})
 """The parts of a trace to read for a comparison."""
 
 _SIGMAS = 4.4  # of a normal value; chance exceeds it once in 100,000 times, and a comparison has many rows
-_SIGMAS_OF_STEPS = 3.7  # of the step time, which is one: once in 5,000 times
+_SIGMAS_OF_STEPS = 3.7  # of the step time and the time from start to start: once in 5,000 times
 _LEAST = 0.01  # of the time before: a smaller difference is none, however sure
 _NEGLIGIBLE = 1e-4  # of a step: changes below it are left out
 _DIGITS = 12  # of seconds; traces have picoseconds
 _ENOUGH = 2  # steps, to tell noise from change
 _BLOCKS = 8
+_PAUSE = 2  # medians of the time from start to start
+_FEW_PERIODS = 5  # of fewer, one that is longer may be as usual as the others
 _HUGE = 600.0  # an exponent whose power is a finite number
 _NAMED = 2  # hosts of a capture
+
+_MARKED = "steps"  # the source of steps that the devices mark, which are shorter than the time from start to start
+PERIOD = "the time from start to start"
 
 
 class StepTimeChange(Struct, frozen=True, kw_only=True):
@@ -77,6 +81,24 @@ class ProgramChange(Struct, frozen=True, kw_only=True):
     status: ProgramStatus
 
 
+class PeriodChange(Struct, frozen=True, kw_only=True):
+    """The time from the start of a step to that of the next, which holds what the step time leaves out.
+
+    Attributes:
+        before_s, after_s: medians: a pause for a checkpoint changes nothing.
+        ratio: after divided by before.
+        noise: whether chance alone may have done it; None where there are too few steps to tell.
+        before_steps_per_s, after_steps_per_s: on average, pauses included.
+    """
+
+    before_s: float
+    after_s: float
+    ratio: float
+    noise: bool | None
+    before_steps_per_s: float
+    after_steps_per_s: float
+
+
 class Comparison(Struct, frozen=True, kw_only=True):
     """Two captures compared.
 
@@ -86,6 +108,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
         step_time_noise: whether chance alone may have done it; None where there are too few steps to tell.
         before_step_s, after_step_s: average step times.
         before_steps, after_steps: number of steps.
+        period: from start to start of steps; None where the step time is that already, or a capture shows no two steps.
+        period_reason: why it cannot be compared; None if it can, or if the step time is that already.
         changes: largest first; those below 0.01 % of a step are left out.
         programs: those that differ, and those that do not; those that may be in one by chance are left out.
         reason: why there is no step time; None if there is.
@@ -101,6 +125,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     after_step_s: float | None
     before_steps: int
     after_steps: int
+    period: PeriodChange | None
+    period_reason: str | None
     changes: tuple[StepTimeChange, ...]
     programs: tuple[ProgramChange, ...]
     reason: str | None
@@ -111,10 +137,22 @@ class Comparison(Struct, frozen=True, kw_only=True):
     schema: Literal[1] = 1
 
     def exceeds(self, limit_ratio: float) -> bool | None:
-        """True if steps became longer by more than a limit, and not by chance; None where it cannot be told."""
+        """True if steps, or the time from start to start, became longer by more than a limit, and not by chance.
+
+        None where it cannot be told.
+        """
         if self.step_time_ratio is None:
             return None
-        return self.step_time_ratio > 1 + limit_ratio and not self.step_time_noise
+        if any(ratio > 1 + limit_ratio and not noise for _, ratio, noise in self.times_changed()):
+            return True
+        return None if self.period_reason else False
+
+    def times_changed(self) -> Iterable[tuple[str, float, bool | None]]:
+        """Name, ratio and noise of the step time, and of the time from start to start."""
+        if self.step_time_ratio is not None:
+            yield "step time", self.step_time_ratio, self.step_time_noise
+        if self.period is not None:
+            yield PERIOD, self.period.ratio, self.period.noise
 
 
 class _Side(Struct, frozen=True, kw_only=True):
@@ -124,11 +162,13 @@ class _Side(Struct, frozen=True, kw_only=True):
         totals: its ops; per step, those that ran in whole steps.
         steps: its steps; None where times are per second.
         durations_s: of its steps.
+        periods_s: from the start of each to that of the next.
     """
 
     totals: OpTotals
     steps: StepTable | None
     durations_s: Sequence[float]
+    periods_s: Sequence[float]
 
     def times_s(self, ops: Iterable[Op]) -> Sequence[float]:
         """The time of some ops in each whole step; per second of a core's time it is a single one."""
@@ -140,9 +180,7 @@ class _Side(Struct, frozen=True, kw_only=True):
 def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
     tables = [capture.step_table() for capture in (before, after)]
     by_step = all(table.shared for table in tables)
-    old, new = (
-        _side(capture, table if by_step else None) for capture, table in zip((before, after), tables, strict=True)
-    )
+    old, new = (_side(capture, table, by_step=by_step) for capture, table in zip((before, after), tables, strict=True))
     old_step_s, new_step_s = (fmean(side.durations_s) if side.durations_s else None for side in (old, new))
     changes = [*_parts(old, new), *_categories(old, new, choice), *_ops(old, new, choice)]
     least_s = _NEGLIGIBLE * (new_step_s if by_step and new_step_s else 1.0)
@@ -152,6 +190,8 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
         ratio, noise = new_step_s / old_step_s, _is_noise(old.durations_s, new.durations_s, _SIGMAS_OF_STEPS)
     else:
         reason = _why_absent("step_time_s", before, after) or "a capture has no steps"
+    is_marked = _MARKED in {capture.figures.figures.step_source for capture in (before, after)}
+    period = _period(old.periods_s, new.periods_s) if is_marked else None
     ops_reason = None
     if not (old.totals.ops or new.totals.ops):
         ops_reason = _why_absent("op_time_ratios", before, after) or "none ran in the window"
@@ -163,6 +203,8 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
         after_step_s=new_step_s,
         before_steps=len(old.durations_s),
         after_steps=len(new.durations_s),
+        period=period,
+        period_reason="a capture has a single step" if is_marked and ratio is not None and period is None else None,
         changes=tuple(sorted(changes, key=lambda each: (-round(abs(each.per_step_s), _DIGITS), each.what, each.name))),
         programs=tuple(_programs(old, new)),
         reason=reason,
@@ -199,12 +241,43 @@ def _other_hosts(names: set[str], others: set[str]) -> str:
     return f"host{'' if len(shown) == 1 else 's'} {listed(shown, _NAMED)}"
 
 
-def _side(capture: Capture, steps: StepTable | None) -> _Side:
-    totals = op_totals(capture)
-    if steps is not None and steps.ops is not None:
-        ran = set(steps.ops.picked(0, steps.shared).key.tolist())
+def _side(capture: Capture, table: StepTable, *, by_step: bool) -> _Side:
+    totals, figures = op_totals(capture), capture.figures.figures
+    if by_step and table.ops is not None:
+        ran = set(table.ops.picked(0, table.shared).key.tolist())
         totals = replace(totals, ops=tuple(op for op in totals.ops if op.key in ran))
-    return _Side(totals=totals, steps=steps, durations_s=capture.figures.figures.step_durations_s)
+    return _Side(
+        totals=totals,
+        steps=table if by_step else None,
+        durations_s=figures.step_durations_s,
+        periods_s=table.periods_s if figures.step_source == _MARKED else figures.step_durations_s,
+    )
+
+
+def _period(before_s: Sequence[float], after_s: Sequence[float]) -> PeriodChange | None:
+    medians_s = [median(side) if side else 0.0 for side in (before_s, after_s)]
+    if not all(medians_s):
+        return None
+    noise: bool | None = True
+    if abs(medians_s[1] - medians_s[0]) >= _LEAST * max(medians_s):
+        old_s, new_s = (_blocks(_without_pause(side), median) for side in (before_s, after_s))
+        noise = _is_noise(old_s, new_s, _SIGMAS_OF_STEPS)
+    return PeriodChange(
+        before_s=medians_s[0],
+        after_s=medians_s[1],
+        ratio=medians_s[1] / medians_s[0],
+        noise=noise,
+        before_steps_per_s=1 / fmean(before_s),
+        after_steps_per_s=1 / fmean(after_s),
+    )
+
+
+def _without_pause(periods_s: Sequence[float]) -> Sequence[float]:
+    """All but the longest, if that is a pause: one among few would hide any change. More of them are the job's way."""
+    longest = max(range(len(periods_s)), key=periods_s.__getitem__)
+    if len(periods_s) < _FEW_PERIODS or periods_s[longest] <= _PAUSE * median(periods_s):
+        return periods_s
+    return [*periods_s[:longest], *periods_s[longest + 1 :]]
 
 
 def _is_noise(before: Sequence[float], after: Sequence[float], sigmas: float = _SIGMAS) -> bool | None:
@@ -215,7 +288,7 @@ def _is_noise(before: Sequence[float], after: Sequence[float], sigmas: float = _
         return True
     if min(len(before), len(after)) < _ENOUGH:
         return None
-    blocks = [_block_means(side) for side in (before, after)]
+    blocks = [_blocks(side, fmean) for side in (before, after)]
     squares = [_variance(means) / len(means) for means in blocks]
     if not sum(squares):
         return False
@@ -225,11 +298,11 @@ def _is_noise(before: Sequence[float], after: Sequence[float], sigmas: float = _
     return difference_s < _student(freedom, sigmas) * math.sqrt(sum(squares))
 
 
-def _block_means(values: Sequence[float]) -> list[float]:
-    """Means of a few blocks: steps near each other are alike, so that many of them tell no more."""
+def _blocks(values: Sequence[float], middle: Callable[[Sequence[float]], float]) -> list[float]:
+    """The middle of each of a few blocks: steps near each other are alike, so that many of them tell no more."""
     count = min(len(values), _BLOCKS)
     edges = [len(values) * i // count for i in range(count + 1)]
-    return [fmean(values[begin:end]) for begin, end in pairwise(edges)]
+    return [middle(values[begin:end]) for begin, end in pairwise(edges)]
 
 
 def _variance(values: Sequence[float]) -> float:
@@ -311,113 +384,3 @@ def _programs(old: _Side, new: _Side) -> Iterable[ProgramChange]:
             yield ProgramChange(name=name, status="same" if same else "recompiled")
         elif not _is_noise(old.times_s(was), new.times_s(is_)):
             yield ProgramChange(name=name, status="gone" if was else "new")
-
-
-_TABLES: tuple[tuple[str, Callable[[StepTimeChange], bool]], ...] = (
-    ("Parts of a step, mean over cores", lambda each: each.what == "part"),
-    ("Categories", lambda each: each.what == "category"),
-    ("Operations", lambda each: each.what == "op" and each.status in {"slower", "faster"}),
-    ("New and gone operations", lambda each: each.what == "op" and each.status in {"new", "gone"}),
-)
-
-
-def page(comparison: Comparison, top: int, before: str, after: str) -> SectionPage:
-    """The comparison for people; changes that may be chance are only counted.
-
-    Args:
-        comparison: to be shown.
-        top: the most rows of a table.
-        before: path and date of the earlier profile.
-        after: those of the later one.
-    """
-    sure = [each for each in comparison.changes if each.noise is not True]
-    cut = (("earlier", comparison.before_truncated), ("later", comparison.after_truncated))
-    lines = [f"the {which} trace is truncated: {words}" for which, words in cut if words]
-    made: list[Block] = [Facts(title="Profiles", rows=(("Before", before), ("After", after)))]
-    if lines:
-        made.append(Lines(title="Dropped events", lines=lines))
-    if comparison.cautions:
-        made.append(Lines(title="Caution", lines=comparison.cautions))
-    made.append(Facts(title="Step time", rows=_step_time_facts(comparison, times_below=bool(sure))))
-    for title, picked in _TABLES:
-        if rows := [each for each in sure if picked(each)]:
-            made.append(_table(title, rows, top, comparison.per))
-    if not sure:
-        made.append(Lines(title="Changes", lines=(_no_changes(comparison),)))
-    if hidden := len(comparison.changes) - len(sure):
-        words = f"{counted(hidden, 'difference')} may be chance and {'is' if hidden == 1 else 'are'} not shown"
-        made.append(Lines(title="Noise", lines=(words,)))
-    if programs := [(each.name, each.status) for each in comparison.programs if each.status != "same"]:
-        made.append(Facts(title="Programs", rows=programs))
-    return SectionPage(name="comparison", title="Comparison", blocks=made)
-
-
-_CERTAINTY = {True: "may be chance", False: "more than chance", None: "too few steps to tell it from chance"}
-
-
-def _no_changes(comparison: Comparison) -> str:
-    if comparison.ops_reason is not None:
-        return f"no operations in these profiles to compare: {comparison.ops_reason}"
-    return f"{'nothing' if comparison.step_time_noise else 'no operation'} changed beyond noise"
-
-
-def _step_time_facts(comparison: Comparison, *, times_below: bool) -> list[tuple[str, str]]:
-    per_second = [("Times below", "per second of a core's time")] if times_below and comparison.per == "second" else []
-    if comparison.step_time_ratio is None:
-        return [("Step time", f"n/a ({comparison.reason})"), *per_second]
-    change = change_text(comparison.step_time_ratio - 1)
-    return [
-        ("Before", f"{time_text(comparison.before_step_s)}, {counted(comparison.before_steps, 'step')}"),
-        ("After", f"{time_text(comparison.after_step_s)}, {counted(comparison.after_steps, 'step')}"),
-        ("Change", f"{change} ({_CERTAINTY[comparison.step_time_noise]})"),
-        *per_second,
-    ]
-
-
-def _table(title: str, rows: Sequence[StepTimeChange], top: int, per: str) -> Table:
-    shown, what = rows[:top], rows[0].what
-    more = len(rows) - len(shown)
-    category = ReportColumn("category", lambda change: change.category or "", wide=True, rank=1)
-    return Table(
-        title=title,
-        columns=(
-            ReportColumn(what, lambda change: part_label(change.name) if what == "part" else change.name, wide=True),
-            *((category,) if what == "op" else ()),
-            ReportColumn("before", lambda change: change.before_s, time_text),
-            ReportColumn("after", lambda change: change.after_s, time_text),
-            ReportColumn(f"per {per}", lambda change: change.per_step_s, _signed),
-            ReportColumn("change", _ratio, lambda ratio: "" if ratio is None else change_text(ratio)),
-            ReportColumn("status", _status),
-        ),
-        items=shown,
-        note=f"{more} more; --top shows more of them" if more else "",
-    )
-
-
-def _signed(time_s: float | None) -> str:
-    return ("+" if time_s and time_s > 0 else "") + time_text(time_s)
-
-
-def _ratio(change: StepTimeChange) -> float | None:
-    return change.after_s / change.before_s - 1 if change.before_s and change.after_s is not None else None
-
-
-def _status(change: StepTimeChange) -> str:
-    return change.status + ("" if change.noise is not None else " (too few steps to tell)")
-
-
-def verdict(comparison: Comparison, limit_ratio: float) -> str:
-    """One line for a log: whether the limit holds, and whether that proves anything."""
-    return "; this is no proof: ".join((_verdict(comparison, limit_ratio), *comparison.cautions))
-
-
-def _verdict(comparison: Comparison, limit_ratio: float) -> str:
-    limit, ratio = percent_text(limit_ratio), comparison.step_time_ratio
-    if ratio is None:
-        return f"step times cannot be compared: {comparison.reason}"
-    change = f"step time changed by {change_text(ratio - 1)}"
-    if comparison.exceeds(limit_ratio):
-        return f"{change}, which is above {limit}"
-    if ratio > 1 + limit_ratio:
-        return f"{change}, above {limit}, but no more than chance may do; longer profiles (--duration-ms) tell more"
-    return f"{change}, which is not above {limit}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import re
@@ -298,6 +299,24 @@ def test_nobody_there(doctor):
     assert "nothing: no figure is available" in text
     _, text = doctor(port=9998)
     assert "`server = jax.profiler.start_server(9998)`" in text
+
+
+def test_a_host_to_which_no_way_leads(doctor):
+    """What listens there is unknown, and a line in the job would not help."""
+    with socket.socket() as beyond:
+        beyond.settimeout(1)
+        if beyond.connect_ex(("10.9.9.9", 9999)) not in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
+            pytest.skip("the network of this host has a way to 10.9.9.9")
+
+    status, text = doctor("10.9.9.9:9999", runtime=["10.9.9.9:8431"])
+
+    assert status == 3
+    _, runtime, wrong = re.split("Runtime metrics|What is wrong", one_line(text))
+    assert "10.9.9.9:8431 this host cannot be reached: network unreachable The" in runtime
+    assert wrong.strip() == (
+        "1. 10.9.9.9:9999: this host cannot be reached: network unreachable -> check the address, that its host is "
+        "up, and the routes and firewalls between here and there"
+    )
 
 
 def test_a_busy_tpu_node(doctor):

@@ -77,7 +77,11 @@ def test_a_server_that_ends_is_said_to_shut_down():
     """gRPC's own words for it say what it does to calls."""
     for said, words in (
         ("Cancelling all calls", "the server is shutting down"),
-        ("FAILED_PRECONDITION: ipv4:10.0.0.1:1: Network is unreachable", "no route to this host"),
+        (
+            "FAILED_PRECONDITION: ipv4:10.0.0.1:1: Network is unreachable",
+            "this host cannot be reached: network unreachable",
+        ),
+        ("FAILED_PRECONDITION: ipv4:10.0.0.1:1: No route to host", "this host cannot be reached: no route to host"),
     ):
         assert _reason_and_words(grpc.StatusCode.UNAVAILABLE, said, 30.0) == ("unavailable", words)
 

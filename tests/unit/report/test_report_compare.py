@@ -9,87 +9,18 @@ import pytest
 from msgspec.structs import replace
 
 from support.captures import capture_of, captured, on_gpus, real_trace, saved
-from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, US, Op, Plane, Traced, cut, run_step
+from support.traces import US, Op, Plane, Traced, cut
+from support.trained import EXTRA, STEP_US, compared, trained
 from tpumon.cli.commands.report import ReportSettings, run
 from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.report import comparison
-from tpumon.report.comparison import NEEDED, compare, page, verdict
+from tpumon.report.comparison import NEEDED, compare
+from tpumon.report.comparison_page import page, verdict
 from tpumon.report.profiles import Choice
 from tpumon.report.render import plain_text
 from tpumon.report.sections import report
 
 EVAL = Op("fusion.eval", "loop fusion", flops=5)
-EXTRA = Op("all-reduce.9", "all-reduce", flops=5, read_bytes=9)
-STEP_US = 1000 + 200 + 150 + 100
-
-
-def trained(
-    directory,
-    *,
-    steps=12,
-    conv_us=1000.0,
-    infeed_us=100.0,
-    jitter_us=0.0,
-    extra_us=0.0,
-    renamed=False,
-    cores=2,
-    gap_us=20.0,
-    marked=True,
-    window_us=None,
-    seed=1,
-):
-    """The capture of a training loop.
-
-    Args:
-        directory: where its file goes; one for each capture.
-        jitter_us: of the convolution, from step to step.
-        extra_us: of one more all-reduce.
-        renamed: another compilation, which numbers programs and ops differently.
-        gap_us: between steps.
-        marked: whether there are markers of steps.
-        window_us: when the profiler started and stopped; the steps begin at 100.
-    """
-    dice = random.Random(seed)
-    traced = Traced()
-    conv, loop = (Op(f"{op.name}8", op.category, op.flops) if renamed else op for op in (CONV, LOOP))
-    jitters_us = [dice.gauss(0, jitter_us) for _ in range(steps)]
-    for number in range(cores):
-        plane, at_us = traced.core(number), 100.0
-        for step in range(steps):
-            parts = [(INFEED, infeed_us), (conv, conv_us + jitters_us[step]), (loop, 200), (ALL_REDUCE, 150)]
-            at_us = run_step(plane, at_us, [*parts, *([(EXTRA, extra_us)] if extra_us else [])]) + gap_us
-        _described(plane, conv, loop)
-        if renamed:
-            _recompile(plane)
-        if not marked:
-            for line in plane.plane.lines:
-                if line.name == "Steps":
-                    del line.events[:]
-    traced.host()
-    if window_us:
-        cut(traced.space, *window_us)
-    directory.mkdir(exist_ok=True)
-    return saved(directory, traced)
-
-
-def _described(plane, conv, loop):
-    for op, path in ((conv, "jit(train)/attention/dot:"), (loop, "jit(train)/mlp/add:")):
-        metadata = plane.plane.event_metadata[plane.event_id(op)]
-        metadata.name = f"%{op.name} = bf16[8,128]{{1,0}} fusion(bf16[8]{{0}} %param.{len(op.name)}), kind=kLoop"
-        plane.put(metadata.stats, {"tf_op": path})
-
-
-def _recompile(plane):
-    """The program has another number."""
-    for metadata in plane.plane.event_metadata.values():
-        metadata.name = metadata.name.replace("(42)", "(43)")
-        for stat in metadata.stats:
-            if stat.metadata_id == plane.stat_id("program_id"):
-                stat.int64_value = 43
-
-
-def compared(before, after, **choice):
-    return compare(captured(before, NEEDED), captured(after, NEEDED), Choice(**choice))
 
 
 def sure(comparison):

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from tpumon.errors import UsageError
 from tpumon.model.documents import encoded
 from tpumon.report.blocks import SectionPage
-from tpumon.report.comparison import NEEDED, compare, page, verdict
+from tpumon.report.comparison import NEEDED, compare
+from tpumon.report.comparison_page import page, verdict
 from tpumon.report.formats import utc_text
 from tpumon.report.profiles import Capture, Choice, HostProfile, why_apart
 from tpumon.report.sections import needs, report
@@ -46,7 +47,8 @@ class ReportSettings(Struct, frozen=True, kw_only=True):
         choice: which ops.
         output: how to print it.
         against: paths of an earlier profile to compare with; the sections are not printed then.
-        fail_above: how much longer steps may have become, as a share, before that is a failure.
+        fail_above: how much longer steps, and the time from start to start, may have become, as a share, before that is
+            a failure.
     """
 
     paths: Sequence[str] = ()

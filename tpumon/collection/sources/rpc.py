@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import Mapping
 from typing import Self, TypeVar
 
 # gRPC's core writes to stderr by itself; what matters arrives as a status. Read once, when grpc is imported.
@@ -232,7 +233,8 @@ class _Answer:
 def _source_error(address: str, error: grpc.aio.AioRpcError, *, timeout_s: float) -> SourceError:
     details = error.details() or ""
     reason, words = _reason_and_words(error.code(), details, timeout_s)
-    detail: Detail | None = "connection-refused" if reason == "unavailable" and _REFUSED in details else None
+    marked = (detail for mark, detail in _DETAILS.items() if mark in details)
+    detail = next(marked, None) if reason == "unavailable" else None
     return SourceError(reason, words, address=address, detail=detail, status=error.code().name, status_text=details)
 
 
@@ -272,7 +274,9 @@ def _reason_and_words(code: grpc.StatusCode, details: str, timeout_s: float) -> 
     return "internal", f"the server failed ({code.name}){': ' + said if said else ''}"
 
 
-_REFUSED = "Connection refused"
+_REFUSED, _NO_ROUTE, _NO_NETWORK = "Connection refused", "No route to host", "Network is unreachable"
+_DETAILS: Mapping[str, Detail] = {_REFUSED: "connection-refused", _NO_ROUTE: "no-route", _NO_NETWORK: "no-route"}
+_UNREACHED = "this host cannot be reached"
 _SAYS_NOTHING = "what listens there takes the call and says nothing: no gRPC server, or its process is stopped or hangs"
 
 
@@ -284,8 +288,8 @@ def _why_unavailable(details: str) -> tuple[Reason, str]:
         ("Failed parsing HTTP/2", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
         ("before receiving SETTINGS", "not-a-profiler", _SAYS_NOTHING),
         (_REFUSED, "unavailable", "connection refused; no profiler server is listening there"),
-        ("No route to host", "unavailable", "no route to this host"),
-        ("Network is unreachable", "unavailable", "no route to this host"),
+        (_NO_ROUTE, "unavailable", f"{_UNREACHED}: no route to host"),
+        (_NO_NETWORK, "unavailable", f"{_UNREACHED}: network unreachable"),
         ("Connection reset", "unavailable", "the connection was closed by the other side"),
         ("Socket closed", "unavailable", "the connection was closed by the other side"),
         ("Cancelling all calls", "unavailable", "the server is shutting down"),

@@ -119,6 +119,7 @@ class RuntimeMetrics(ExtraSource):
         self._client: Client | None = None
         self._connection = 0
         self._missing: dict[str, float] = {}
+        self._unreached: SourceError | None = None
 
     @property
     def address(self) -> str | None:
@@ -145,10 +146,16 @@ class RuntimeMetrics(ExtraSource):
         return await self._first_that_answers(_list)
 
     async def examine(self) -> ExtraSourceReport:
-        """Finds out for `doctor` what it gives and what it lists."""
+        """Finds out for `doctor` what it gives and what it lists.
+
+        Raises:
+            SourceError: as `read`; `unavailable` if its host cannot be reached, where nobody knows what listens.
+        """
         reading = await self.read()
         address = self.address or self._addresses[0]
         if reading is None:
+            if self._unreached is not None:
+                raise self._unreached
             words = "nothing listens there: no runtime, as usual without a TPU job"
             return RuntimeReport(address=address, state="absent", words=words)
         devices = reading.figures.devices
@@ -181,6 +188,7 @@ class RuntimeMetrics(ExtraSource):
         remembered = self.address
         addresses = sorted(self._addresses, key=lambda address: address != remembered)  # stable
         trouble: list[SourceError] = []
+        self._unreached = None
         for index, address in enumerate(addresses):
             if address != self.address:
                 await self.close()
@@ -193,6 +201,8 @@ class RuntimeMetrics(ExtraSource):
             except SourceError as error:
                 if error.reason != "unavailable" or _is_forbidden(error):
                     trouble.append(_in_words_of_the_service(error, address))
+                elif error.detail == "no-route":
+                    self._unreached = error
         await self.close()
         if trouble:
             raise trouble[0]

@@ -67,6 +67,8 @@ class StepTable(Struct, frozen=True, kw_only=True, eq=False):
         source: what counts as a step; None if nothing does.
         matched: whether a step has the same position on all cores.
         durations_s: on the slowest core.
+        periods_s: from the start of each step to that of the next, one less than there are steps, on the host that
+            took longest; empty unless steps are matched.
         compute_s, infeed_s, outfeed_s, idle_s, host_transfer_s: across cores, as XProf's input pipeline analysis has
             them; empty unless steps are matched.
         all_reduce_s: in all-reduces, on the core that spent most; empty unless steps are matched.
@@ -80,6 +82,7 @@ class StepTable(Struct, frozen=True, kw_only=True, eq=False):
     source: Literal["steps", "modules", "host"] | None
     matched: bool
     durations_s: tuple[float, ...] = ()
+    periods_s: tuple[float, ...] = ()
     compute_s: tuple[float, ...] = ()
     infeed_s: tuple[float, ...] = ()
     outfeed_s: tuple[float, ...] = ()
@@ -159,6 +162,7 @@ def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
         source="steps",
         matched=True,
         durations_s=durations_s,
+        periods_s=_seconds(max((_periods_ps(host.begin_ps) for host in shared), key=np.sum)),
         compute_s=_seconds(parts["compute"]),
         infeed_s=_seconds(parts["infeed"]),
         outfeed_s=_seconds(parts["outfeed"]),
@@ -170,6 +174,12 @@ def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
         left_out=count - len(shared[0]),
         ops=_ops_of_all(host.ops for host in shared),
     )
+
+
+def _periods_ps(begin_ps: Ints) -> Ints:
+    """From each start to the next; steps whose numbers return are not in the order of their starts."""
+    ordered_ps: Ints = np.unique(begin_ps)
+    return ordered_ps[1:] - ordered_ps[:-1]
 
 
 def _ops_of_all(parts: Iterable[OpSteps | None]) -> OpSteps | None:
