@@ -18,6 +18,7 @@ from tpumon.model.state import Change
 NOW = 1_769_000_000.0
 REASONS: Mapping[Detail, Reason] = {
     "connection-refused": "unavailable",
+    "no-route": "unavailable",
     "server-gone": "unavailable",
     "not-seen": "empty-trace",
     "host-trace": "deadline",
@@ -27,6 +28,7 @@ REASONS: Mapping[Detail, Reason] = {
 WORDS = (
     "connection refused; no profiler server is listening there",
     "connection refused; no profiler server is listening there any more: tpumon 7 of ada sampled it until 12:00:00",
+    "this host cannot be reached: no route to host",
     f"{NOT_SEEN}: no TPU in its traces",
     "the trace of the host that tpumon began at 12:00:00 has not ended: the job has probably hung",
     "a trace of the host by tpumon (pid 7) has had no answer since 12:00:00: it may have hung the job",

@@ -81,5 +81,5 @@ class WaitWords:
         """Reasons for which an answer has no figures of a trace."""
         why = "it is traced again when its share of time allows (--max-duty)"
         if self._account.is_of_two:
-            why = "it was restarted shortly before: traced again when its share of time allows (--max-duty)"
+            why = "it was restarted shortly before: traced again when both processes' share allows (--max-duty)"
         return dict.fromkeys(_OF_WHAT_RUNS, why)
