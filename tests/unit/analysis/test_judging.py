@@ -92,6 +92,48 @@ def test_a_worker_whose_connection_ends_amid_a_long_query_was_there_until_then(t
     assert (verdict.since_unix_s, verdict.since_or_earlier) == (NOW + since_s, or_earlier)
 
 
+@pytest.mark.parametrize(
+    ("heard_s", "down_s", "or_earlier"),
+    [
+        ([0], 0.5, False),  # it ended within a second of the first sample
+        ([0], 4, False),
+        ([0], 20, True),
+        ([0, 1, 2], 20, True),  # `why` waits for its share of tracing
+        ([0, 20, 40], 60, False),  # as often as it is sampled anyway
+        ([0, 20, 40], 100, True),
+    ],
+)
+def test_a_worker_may_have_gone_away_before_that_was_seen_if_it_was_not_asked_for_a_while(heard_s, down_s, or_earlier):
+    """Its last sample tells when it was still there; so says its event, its exporter, and what is kept of it."""
+    fleet, reader = Analysis(), Analysis()
+    for one in (fleet, reader):
+        one.take(workers("a"))
+    for at_s in heard_s:
+        fleet.take(sample("a", time_unix_s=NOW + at_s, took_s=0.1))
+    for later_s in (0, 1):
+        fleet.take(failed_sample("a", time_unix_s=NOW + down_s + later_s))
+    status = fleet.status(NOW + down_s + 2)
+    reader.take(fleet.snapshot(NOW + down_s + 2))
+    read = reader.status(NOW + down_s + 2).workers["a"].verdict
+    for verdict in (status.workers["a"].verdict, read):
+        assert (verdict.since_unix_s, verdict.since_or_earlier) == (NOW + down_s, or_earlier)
+    change = status.changes[-1]
+    assert (change.status, change.before, change.since_or_earlier) == ("down", "ok", or_earlier)
+
+
+def test_what_a_worker_was_before_it_was_down_is_still_as_old_as_it_was():
+    """A late look at the outage says nothing about the trouble before it, which the first samples showed."""
+    fleet = Analysis()
+    fleet.take(workers("a"))
+    for number in (0, 1, 2, 4, 5, 6):
+        fleet.take(at("a", number))
+    fleet.take(failed_sample("a", time_unix_s=NOW + 61))
+    assert not fleet.status(NOW + 62).workers["a"].verdict.since_or_earlier
+    for number in (7, 8):
+        fleet.take(at("a", number))
+    assert fleet.status(NOW + 81).workers["a"].verdict.since_or_earlier
+
+
 def test_a_finding_that_takes_several_samples_began_with_the_first():
     one = judging("a", "b", "c")
     for number in range(3):

@@ -130,7 +130,8 @@ class Judge:
         known = self._workers.get(snapshot.worker)
         if known is None:
             return
-        if snapshot.state not in _SILENT or (snapshot.state != "waiting" and not snapshot.since_or_earlier):
+        is_first = snapshot.since_or_earlier and snapshot.ok_since_unix_s is None  # nothing was known before it
+        if snapshot.state not in _SILENT or (snapshot.state != "waiting" and not is_first):
             known.has_answered = True
 
     def kept(self, worker: str, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
