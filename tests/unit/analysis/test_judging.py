@@ -29,11 +29,8 @@ def workers(*names):
 
 
 def at(worker, number, **given):
-    return sample(
-        worker,
-        time_unix_s=NOW + 10 * number,
-        **({"infeed_ratio": HIGH, "idle_ratio": 0.1, "step_time_s": STEP} | given),
-    )
+    usual = {"time_unix_s": NOW + 10 * number, "infeed_ratio": HIGH, "idle_ratio": 0.1, "step_time_s": STEP}
+    return sample(worker, **usual | given)
 
 
 def judging(*names):
@@ -66,6 +63,41 @@ def test_one_sample_without_figures_leaves_the_all_clear():
     low = Spread(avg=0.0, min=0.0, max=0.0)
     got = [one.judged(at("a", number, infeed_ratio=low if number == 0 else None)) for number in range(4)]
     assert ["input-bound" in judged.judged for judged in got] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("gap_s", "ends_with"), [(0, 2), (100, 1)])
+def test_after_a_gap_one_sample_below_the_limit_ends_a_finding(gap_s, ends_with):
+    """Otherwise two in a row do: nobody looked meanwhile, so what was found before is old."""
+    one = judging("a")
+    low = Spread(avg=0.0, min=0.0, max=0.0)
+    for number in range(4):
+        before = one.judged(at("a", number, interval_s=10.0))
+    later = [
+        one.judged(at("a", number, interval_s=10.0, time_unix_s=NOW + 10 * number + gap_s, infeed_ratio=low))
+        for number in (4, 5)
+    ]
+    assert ids(before) == ["input-bound"]
+    assert ["input-bound" in ids(judged) for judged in later].index(False) == ends_with - 1
+
+
+def test_after_a_gap_a_finding_stays_while_samples_show_it():
+    """With its begin."""
+    one = judging("a")
+    for number in (0, 1, 2, 3, 14):
+        judged = one.judged(at("a", number, interval_s=10.0))
+    assert [(cause.finding, cause.since_unix_s) for cause in judged.findings] == [("input-bound", NOW)]
+
+
+def test_a_finding_that_was_kept_over_a_restart_is_ended_by_one_sample_below_the_limit():
+    """As after any gap."""
+    before, after = Analysis(), Analysis()
+    for number in range(4):
+        for event in ([workers("a")] if number == 0 else []) + [at("a", number)]:
+            before.take(event)
+    after.resume(before.kept(NOW + 31), NOW + 40)
+    after.take(workers("a"))
+    judged = after.take(at("a", 5, infeed_ratio=Spread(avg=0.0, min=0.0, max=0.0))).sample
+    assert "input-bound" not in ids(judged)
 
 
 def test_what_the_first_samples_show_may_have_begun_earlier():

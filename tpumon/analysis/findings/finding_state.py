@@ -18,7 +18,7 @@ from tpumon.analysis.findings.rule import (
     Peer,
     Suspected,
 )
-from tpumon.analysis.history import Moment
+from tpumon.analysis.history import Moment, seconds_between
 from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, NotJudged, Target
 
 SliceKey = tuple[str, str, str]
@@ -26,6 +26,7 @@ SliceKey = tuple[str, str, str]
 
 _UNKNOWN_AFTER = 3  # samples in a row that cannot be judged
 _LEAVES_AFTER = 2  # samples in a row below the limit
+_GAP_S = 10.0  # for less, a worker that is stale has not changed
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class FindingState:
         detail: how it concerns the worker, while it is present.
         severity_ratio: of the last sample that could be judged.
         last: times of the last samples that could be judged, where it takes several to show it.
+        known_at: time of the last sample that could be judged.
         kept_until_unix_s: until when the finding, which was present before tpumon was restarted, stays without being
             judged; None: it was judged since.
     """
@@ -71,6 +73,7 @@ class FindingState:
     detail: FindingDetail | None = None
     severity_ratio: float = 0.0
     last: tuple[Moment, ...] = ()
+    known_at: Moment | None = None
     kept_until_unix_s: float | None = None
 
     def resume(self, kept: KeptFinding, until_unix_s: float) -> None:
@@ -125,6 +128,14 @@ class FindingState:
         is_suspected = isinstance(why, Suspected)
         return NotJudged(finding=self.rule.finding, reason=str(why), takes=takes, workers=1, is_suspected=is_suspected)
 
+    def is_after_gap(self, seen: Observation) -> bool:
+        """True if the finding is present as of before a time in which it was not judged: now one sample ends it."""
+        if self.since is None or self.kept_until_unix_s is not None:
+            return self.since is not None
+        if self.known_at is None or not seen.sample.interval_s:
+            return False
+        return seconds_between(self.known_at, seen.at) > max(seen.sample.fresh_for_s, _GAP_S)
+
     def judge(self, member: Member[Any, Any], why_not: str | None = None) -> None:
         """Adds what a sample says.
 
@@ -138,6 +149,7 @@ class FindingState:
             self._note_unknown(severity_ratio, at)
             return
         self.unknown, self.reason, self.severity_ratio, self.kept_until_unix_s = 0, None, severity_ratio, None
+        self.known_at = at
         self.known += 1
         if rule.shown_by > 1:
             self.last = (*self.last, at)[-rule.shown_by :]
@@ -145,6 +157,9 @@ class FindingState:
             self.above = 0
             return
         is_new = self.since is None
+        if member.is_after_gap and severity_ratio < rule.leaves_below:
+            self.above, self.since, self.detail = 0, None, None
+            return
         self._note_known(severity_ratio, at, 1 if rule.rests_on_several(member) else self.needed)
         # While it is about to leave, what supported it last stands.
         if self.since is not None and severity_ratio >= rule.leaves_below:

@@ -257,7 +257,7 @@ class Judge:
             stats = self._stats_of_nobody[rule_index]
             if rule.compares:
                 stats = self._slice_stats(rule_index, worker, slice_state, stale)
-            member = Member(seen, each.memory, stats, unseen)
+            member = Member(seen, each.memory, stats, unseen, each.is_after_gap(seen))
             each.judge(member, unfit or (why_not if rule.compares_slices else None))
             if lacks and rule.waits and each.detail is not None:
                 each.detail = replace(each.detail, severity="info")

@@ -76,6 +76,11 @@ class RecentMedians:
         values = list(self._values)
         self.medians = tuple([median_of_ascending(sorted(values[-span:])) for span in _SPANS if span <= self.count])
 
+    @property
+    def last(self) -> float:
+        """The number of the last sample; 0 while there is none."""
+        return self._values[-1] if self._values else 0.0
+
 
 class RecentDifference(RecentMedians):
     """Difference between a worker and the others in its last samples: how much more it has of something.

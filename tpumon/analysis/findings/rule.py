@@ -112,12 +112,14 @@ class Member(Struct, Generic[MemoryT, StatsT], frozen=True):
 
     Attributes:
         unseen: why it may wait for a worker that is not known, in words that follow `tpumon`; None: it cannot.
+        is_after_gap: whether the finding was present and nobody could look for a while: what was seen before is old.
     """
 
     seen: Observation
     memory: MemoryT
     slice_stats: StatsT
     unseen: str | None = None
+    is_after_gap: bool = False
 
 
 class Rule(Generic[MemoryT, StatsT]):
