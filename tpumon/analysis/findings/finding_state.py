@@ -18,7 +18,7 @@ from tpumon.analysis.findings.rule import (
     Peer,
     Suspected,
 )
-from tpumon.analysis.history import Moment, seconds_between
+from tpumon.analysis.history import Moment
 from tpumon.model import Cause, FindingDetail, FindingId, KeptFinding, NotJudged, Target
 
 SliceKey = tuple[str, str, str]
@@ -26,7 +26,6 @@ SliceKey = tuple[str, str, str]
 
 _UNKNOWN_AFTER = 3  # samples in a row that cannot be judged
 _LEAVES_AFTER = 2  # samples in a row below the limit
-_GAP_S = 10.0  # for less, a worker that is stale has not changed
 
 
 @dataclass(slots=True)
@@ -132,9 +131,7 @@ class FindingState:
         """True if the finding is present as of before a time in which it was not judged: now one sample ends it."""
         if self.since is None or self.kept_until_unix_s is not None:
             return self.since is not None
-        if self.known_at is None or not seen.sample.interval_s:
-            return False
-        return seconds_between(self.known_at, seen.at) > max(seen.sample.fresh_for_s, _GAP_S)
+        return seen.is_long_after(self.known_at)
 
     def judge(self, member: Member[Any, Any], why_not: str | None = None) -> None:
         """Adds what a sample says.

@@ -55,6 +55,11 @@ class Recent:
             self.median = sorted(list(self._values)[-SAMPLES:])[SAMPLES // 2]
         self.spread = spread(self._values)
 
+    def forget(self) -> None:
+        """Forgets the numbers so far: they are old."""
+        self._values.clear()
+        self.median, self.spread = None, 0.0
+
 
 class RecentMedians:
     """The medians of the last numbers of a worker.
