@@ -1,7 +1,8 @@
 """The one judge: what is wrong, from the samples of all workers, and since when.
 
 A finding appears when several samples in a row agree and leaves when several in a row do not, so that a worker at a
-limit does not come and go. Time without figures changes nothing; a restart of the job begins anew.
+limit does not come and go. Time without figures changes nothing, but then one sample ends it; a restart of the job
+begins anew.
 """
 
 from __future__ import annotations
