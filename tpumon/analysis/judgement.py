@@ -64,6 +64,7 @@ class Judgement:
         reported: the status that its changes have reported.
         first_unix_s: since when it was as it was when it was first looked at, here or upstream; None: it is known when
             that began, or it is over.
+        may_be_down_earlier: whether a worker that is down was not heard for a while before it was found so.
         changed_unix_s, number: time and number of the last change of its timeline.
         late: the change to stale while that is too short to be one; None: it is not stale, or that is remembered.
     """
@@ -85,6 +86,7 @@ class Judgement:
     timeline: StatusTimeline = field(default_factory=StatusTimeline)
     reported: ReportedStatus = field(default_factory=ReportedStatus)
     first_unix_s: float | None = None
+    may_be_down_earlier: bool = False
     changed_unix_s: float = -inf
     number: int = 0
     late: Change | None = None
@@ -97,9 +99,12 @@ class Judgement:
         )
         since = self.timeline.since
         self.first_unix_s = since.time_unix_s if snapshot.since_or_earlier and since is not None else None
+        self.may_be_down_earlier = snapshot.since_or_earlier
 
     def is_or_earlier(self, since_unix_s: float | None) -> bool:
-        """True if what the worker has since then was there when it was first looked at."""
+        """True if what the worker has since then may have begun before: it was first looked at, or not for a while."""
+        if self.timeline.state == "down":
+            return self.may_be_down_earlier
         first_unix_s = self.first_unix_s
         return since_unix_s is not None and first_unix_s is not None and abs(since_unix_s - first_unix_s) < 1
 
@@ -218,6 +223,8 @@ def note_status(
     is_first = timeline.since == at and history.queries == 1 and not was_there
     if is_first or (state == "no-activity" and was in WELL):  # it was seen to run
         judgement.first_unix_s = at.time_unix_s if is_first else None
+    if state == "down" and timeline.since == at:
+        judgement.may_be_down_earlier = history.is_unheard and not was_there
     if judgement.judged_upstream:
         judgement.reported.status = mark_of(state, severity)
         change = _restart_of(history.target.worker, state, severity, before)
@@ -262,6 +269,8 @@ def _restart_of(worker: str, state: State, severity: Severity, before: Status | 
 
 def _dated(judgement: Judgement, change: Change, began: Moment, *, is_first: bool) -> Change:
     """Change, marked as possibly earlier if the first samples showed it already; notes when it was first seen."""
+    if change.state == "down" and not is_first:
+        return replace(change, since_or_earlier=judgement.may_be_down_earlier)
     if change.state in GAPS or not (is_first or _was_there(judgement, change)):
         return change
     judgement.first_unix_s = began.time_unix_s

@@ -12,7 +12,7 @@ from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.history.changes import MOST_CHANGES
 from tpumon.analysis.history.slice_changes import as_one, together
 from tpumon.analysis.recorded_clock import RecordedClock
-from tpumon.analysis.status import Update
+from tpumon.analysis.status import FleetStatus, Update
 from tpumon.model import Change, Sample, Workers
 from tpumon.moments import time_of_day
 
@@ -143,7 +143,7 @@ class BeganThen(NamedTuple):
 
     Attributes:
         shown_unix_s: the moment, or the later one in its second at which more of it was known.
-        words: for what had begun, with the time from which it was known; empty: nothing.
+        words: for what had begun, with the time from which it was known; or that nothing was recorded; empty: nothing.
     """
 
     shown_unix_s: float
@@ -159,7 +159,8 @@ def began_then(recording: Moments, analysis: Analysis, at_unix_s: float, thresho
         at_unix_s: the moment.
         thresholds: limits beyond which a worker is marked.
     """
-    span_s = min(max(UNSETTLED_S, _ENOUGH * analysis.status(at_unix_s).longest_interval_s), LOOK_BACK_S)
+    shown = analysis.status(at_unix_s)
+    span_s = min(max(UNSETTLED_S, _ENOUGH * shown.longest_interval_s), LOOK_BACK_S)
     begin_unix_s, end_unix_s = recording.span_unix_s()
     from_unix_s = -inf if at_unix_s - span_s <= begin_unix_s else at_unix_s - span_s
     ahead = Playback(recording, from_unix_s, Analysis(thresholds, recorded=RecordedClock()))
@@ -169,11 +170,28 @@ def began_then(recording: Moments, analysis: Analysis, at_unix_s: float, thresho
         (showed_unix_s, change)
         for showed_unix_s, change in ahead.changes
         if showed_unix_s > at_unix_s and int(change.time_unix_s) <= int(at_unix_s) and not change.since_or_earlier
+        if not _is_shown(change, shown)
     ]
     soon = [showed_unix_s for showed_unix_s, _ in began if int(showed_unix_s) == int(at_unix_s)]
     later = min((each for each in began if each[0] > max(soon, default=at_unix_s)), key=itemgetter(0), default=None)
-    words = "" if later is None else _known_later(*later)
+    words = _not_recorded(recording, shown) or ("" if later is None else _known_later(*later))
     return BeganThen(max(soon, default=at_unix_s), words)
+
+
+def _is_shown(change: Change, status: FleetStatus) -> bool:
+    """True if a status shows already that a worker is stale: that it has changed is told only once that lasts."""
+    worker = status.workers.get(change.worker)
+    return change.state == "stale" and worker is not None and worker.verdict.state == "stale"
+
+
+def _not_recorded(recording: Moments, status: FleetStatus) -> str:
+    """Words for a moment between two samples at which no worker has figures; empty: some has."""
+    workers, at_unix_s = status.all(), status.time_unix_s
+    last = [one.time_unix_s + one.took_s for worker in workers if (one := worker.history.last) is not None]
+    after = (moment.time_unix_s for moment in recording.moments(at_unix_s) if moment.time_unix_s > at_unix_s)
+    if not last or any(worker.verdict.state != "stale" for worker in workers) or (end := next(after, None)) is None:
+        return ""
+    return f"nothing was recorded from {time_of_day(max(last))} to {time_of_day(end)}"
 
 
 def _known_later(showed_unix_s: float, change: Change) -> str:

@@ -45,7 +45,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         since_unix_s: while it is live and well, since when it is well; while it is in trouble, warning or critical,
             since when; otherwise since when it is in this state. Gaps that say nothing about a worker (another session,
             a pause, a late sample) do not count. None: it was never queried.
-        since_or_earlier: True if it was so when it was first looked at, so that it may have begun before.
+        since_or_earlier: True if it may have begun before: it was so at the first look, or went down unheard.
         critical_since_unix_s: since when it is critical; None: it is not.
         excess: how far its worst figure exceeds its warning limit, as a fraction of that limit; 0 if none does.
     """

@@ -52,7 +52,7 @@ class Change(Struct, frozen=True, kw_only=True):
         state, severity: those of the worker after the change.
         before: what the worker counted as before, as was told last; None: no sample showed it.
         words: the reason in a few words; empty if there is none.
-        since_or_earlier: whether it was so when the worker was first looked at, so that it may have begun before.
+        since_or_earlier: whether it may have begun before: it was so at the first look, or went down unheard.
         detail: that of the failure behind it; None: there is none.
     """
 
@@ -114,7 +114,7 @@ class StatusSnapshot(Struct, frozen=True, kw_only=True):
         ok: whether it was well when last judged by its figures; None: not known.
         ok_since_unix_s: since when it is well, or since when it is not.
         critical_since_unix_s: since when it is critical; None: it is not.
-        since_or_earlier: whether it was so when it was first looked at, so that it may have begun before.
+        since_or_earlier: whether it may have begun before: it was so at the first look, or went down unheard.
         findings: of its last sample, as they are by now; None: not known.
     """
 

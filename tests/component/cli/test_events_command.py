@@ -32,7 +32,7 @@ def exporter():
     """One that saw a worker go and another one being profiled."""
     now = time.time()
     with serving("a", "b") as output:
-        for worker, ago_s, reason in (("a", 90, None), ("b", 80, None), ("a", 60, "unavailable"), ("b", 50, "busy")):
+        for worker, ago_s, reason in (("b", 80, None), ("a", 64, None), ("a", 60, "unavailable"), ("b", 50, "busy")):
             output.add(sample(worker, reason=reason, time_unix_s=now - ago_s))
         output.add(sample("b", time_unix_s=now - 35))
         yield output
@@ -53,7 +53,7 @@ def test_what_happened_to_a_slice_is_one_line(capsys):
     """As JSON it is one object of each worker."""
     now = time.time()
     with serving("a", "b", "c") as output:
-        for ago_s, reason in ((30, None), (20, "unavailable")):
+        for ago_s, reason in ((24, None), (20, "unavailable")):
             for worker in "abc":
                 output.add(sample(worker, reason=reason, time_unix_s=now - ago_s))
         assert events.run(**of(output)) == 0

@@ -29,11 +29,8 @@ def workers(*names):
 
 
 def at(worker, number, **given):
-    return sample(
-        worker,
-        time_unix_s=NOW + 10 * number,
-        **({"infeed_ratio": HIGH, "idle_ratio": 0.1, "step_time_s": STEP} | given),
-    )
+    usual = {"time_unix_s": NOW + 10 * number, "infeed_ratio": HIGH, "idle_ratio": 0.1, "step_time_s": STEP}
+    return sample(worker, **usual | given)
 
 
 def judging(*names):
@@ -68,6 +65,41 @@ def test_one_sample_without_figures_leaves_the_all_clear():
     assert ["input-bound" in judged.judged for judged in got] == [True, True, True, False]
 
 
+@pytest.mark.parametrize(("gap_s", "ends_with"), [(0, 2), (100, 1)])
+def test_after_a_gap_one_sample_below_the_limit_ends_a_finding(gap_s, ends_with):
+    """Otherwise two in a row do: nobody looked meanwhile, so what was found before is old."""
+    one = judging("a")
+    low = Spread(avg=0.0, min=0.0, max=0.0)
+    for number in range(4):
+        before = one.judged(at("a", number, interval_s=10.0))
+    later = [
+        one.judged(at("a", number, interval_s=10.0, time_unix_s=NOW + 10 * number + gap_s, infeed_ratio=low))
+        for number in (4, 5)
+    ]
+    assert ids(before) == ["input-bound"]
+    assert ["input-bound" in ids(judged) for judged in later].index(False) == ends_with - 1
+
+
+def test_after_a_gap_a_finding_stays_while_samples_show_it():
+    """With its begin."""
+    one = judging("a")
+    for number in (0, 1, 2, 3, 14):
+        judged = one.judged(at("a", number, interval_s=10.0))
+    assert [(cause.finding, cause.since_unix_s) for cause in judged.findings] == [("input-bound", NOW)]
+
+
+def test_a_finding_that_was_kept_over_a_restart_is_ended_by_one_sample_below_the_limit():
+    """As after any gap."""
+    before, after = Analysis(), Analysis()
+    for number in range(4):
+        for event in ([workers("a")] if number == 0 else []) + [at("a", number)]:
+            before.take(event)
+    after.resume(before.kept(NOW + 31), NOW + 40)
+    after.take(workers("a"))
+    judged = after.take(at("a", 5, infeed_ratio=Spread(avg=0.0, min=0.0, max=0.0))).sample
+    assert "input-bound" not in ids(judged)
+
+
 def test_what_the_first_samples_show_may_have_begun_earlier():
     """What comes later began with its first sample; a straggler takes three samples to see, and is dated back."""
     one, later = judging("a"), judging("a")
@@ -90,6 +122,48 @@ def test_a_worker_whose_connection_ends_amid_a_long_query_was_there_until_then(t
     fleet.add(failed_sample("a", reason, time_unix_s=NOW, took_s=took_s))
     verdict = fleet.status(NOW + 31).workers["a"].verdict
     assert (verdict.since_unix_s, verdict.since_or_earlier) == (NOW + since_s, or_earlier)
+
+
+@pytest.mark.parametrize(
+    ("heard_s", "down_s", "or_earlier"),
+    [
+        ([0], 0.5, False),  # it ended within a second of the first sample
+        ([0], 4, False),
+        ([0], 20, True),
+        ([0, 1, 2], 20, True),  # `why` waits for its share of tracing
+        ([0, 20, 40], 60, False),  # as often as it is sampled anyway
+        ([0, 20, 40], 100, True),
+    ],
+)
+def test_a_worker_may_have_gone_away_before_that_was_seen_if_it_was_not_asked_for_a_while(heard_s, down_s, or_earlier):
+    """Its last sample tells when it was still there; so says its event, its exporter, and what is kept of it."""
+    fleet, reader = Analysis(), Analysis()
+    for one in (fleet, reader):
+        one.take(workers("a"))
+    for at_s in heard_s:
+        fleet.add(sample("a", time_unix_s=NOW + at_s, took_s=0.1))
+    for later_s in (0, 1):
+        fleet.add(failed_sample("a", time_unix_s=NOW + down_s + later_s))
+    status = fleet.status(NOW + down_s + 2)
+    reader.take(fleet.snapshot(NOW + down_s + 2))
+    read = reader.status(NOW + down_s + 2).workers["a"].verdict
+    for verdict in (status.workers["a"].verdict, read):
+        assert (verdict.since_unix_s, verdict.since_or_earlier) == (NOW + down_s, or_earlier)
+    change = status.changes[-1]
+    assert (change.status, change.before, change.since_or_earlier) == ("down", "ok", or_earlier)
+
+
+def test_what_a_worker_was_before_it_was_down_is_still_as_old_as_it_was():
+    """A late look at the outage says nothing about the trouble before it, which the first samples showed."""
+    fleet = Analysis()
+    fleet.add(workers("a"))
+    for number in (0, 1, 2, 4, 5, 6):
+        fleet.add(at("a", number))
+    fleet.add(failed_sample("a", time_unix_s=NOW + 61))
+    assert not fleet.status(NOW + 62).workers["a"].verdict.since_or_earlier
+    for number in (7, 8):
+        fleet.add(at("a", number))
+    assert fleet.status(NOW + 81).workers["a"].verdict.since_or_earlier
 
 
 def test_a_finding_that_takes_several_samples_began_with_the_first():

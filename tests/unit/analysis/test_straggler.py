@@ -5,6 +5,7 @@ import random
 import pytest
 
 from support.samples import sample
+from support.scenes import Scene
 from tpumon.analysis import Analysis
 from tpumon.model import StepTimes, Target, Workers
 
@@ -137,3 +138,19 @@ def test_what_it_says_is_of_one_moment_also_as_it_ends(of, slices, slow):
             assert idle.value < idle.reference - 0.1
             ended += number >= 20
     assert ended
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_after_a_gap_one_sample_tells_whether_it_is_still_there(lasts):
+    """Samples before the gap count no more: it is old what they showed. One that goes on has its begin."""
+    scene = Scene(f"straggler@60s+{900 if lasts else 300}s:worker=3,by=0.8", computed=True)
+    analysis, found = Analysis(), []
+    analysis.add(scene.workers)
+    for number in (*range(30), 40, 41):
+        for one in scene.round(number):
+            judged = analysis.add(one).sample
+            idle = [cause.finding for cause in judged.findings or () if cause.finding in {"idle", "host-bound"}]
+            assert number < 40 or not idle, "the least idle one of long ago"
+        found.append({cause.finding: cause.since_unix_s for cause in judged.findings or ()}.get("straggler"))
+    assert found[29] is not None
+    assert found[30:] == [found[29] if lasts else None] * 2

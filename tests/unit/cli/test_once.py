@@ -319,11 +319,11 @@ def test_what_was_there_at_the_first_look_may_have_begun_before(run):
     slow = next(worker for worker in json.loads(printed)["workers"] if worker["severity"] == "critical")
     assert (slow["since_or_earlier"], [one["since_or_earlier"] for one in slow["findings"]]) == (True, [True])
     begin_unix_s = time.time() - 20
-    later = [lambda: answered("w0", time_unix_s=begin_unix_s), lambda: failed("w0", time_unix_s=begin_unix_s + 10)]
+    later = [lambda: answered("w0", time_unix_s=begin_unix_s), lambda: failed("w0", time_unix_s=begin_unix_s + 5)]
     _, printed, _ = run(later, workers=["w0"])
     assert "DOWN: " in printed
     assert "or earlier" not in printed
-    later = [lambda: answered("w0", time_unix_s=begin_unix_s), lambda: failed("w0", time_unix_s=begin_unix_s + 10)]
+    later = [lambda: answered("w0", time_unix_s=begin_unix_s), lambda: failed("w0", time_unix_s=begin_unix_s + 5)]
     _, printed, _ = run(later, workers=["w0"], output="json")
     assert [worker["since_or_earlier"] for worker in json.loads(printed)["workers"]] == [False]
 

@@ -549,15 +549,35 @@ def test_once_and_why_judge_the_moment_that_is_asked_for(tape, capsys, at):
 
 
 def test_a_moment_in_a_gap_has_no_current_figures(tmp_path, capsys):
-    """As a screen would have shown then, had somebody looked."""
+    """As a screen would have shown then, had somebody looked; that is no fault of the workers."""
     recorder = Wired(lambda _: Recorder(str(tmp_path / "gap"), clock=lambda: START))
     for at in (0, 10, 20, 3600):
         recorder.add(
             Workers(targets=(Target(worker="w", address="w:1"),)), sample("w", time_unix_s=START + at, interval_s=10.0)
         )
     recorder.close()
-    once.run(feed=FeedSettings(source=RecordingSource(str(tmp_path / "gap"), "-30m")), needs=Needs(samples=3))
-    assert "S  w       stale" in capsys.readouterr().out
+    begin, end = (time.strftime("%H:%M:%S", time.localtime(START + at)) for at in (21, 3601))
+    for at in ("-30m", "-3550s"):
+        once.run(feed=FeedSettings(source=RecordingSource(str(tmp_path / "gap"), at)), needs=Needs(samples=3))
+        said = capsys.readouterr()
+        assert "S  w       stale" in said.out
+        assert said.err == f"tpumon: nothing was recorded from {begin} to {end}\n"
+
+
+def test_that_a_worker_is_stale_is_not_said_to_be_known_later_where_it_is_shown(tmp_path, capsys):
+    """It is a change once that has lasted for an interval; the table shows it at once."""
+    targets = tuple(Target(worker=name, address=f"{name}:1") for name in ("v", "w"))
+    recorder = Wired(lambda _: Recorder(str(tmp_path / "late"), clock=lambda: START))
+    recorder.add(Workers(targets=targets))
+    for at in range(0, 300, 10):
+        for name in ("v", "w") if at < 30 else ("w",):
+            recorder.add(sample(name, time_unix_s=START + at, interval_s=10.0))
+    recorder.close()
+    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(START + 51))
+    once.run(feed=FeedSettings(source=RecordingSource(str(tmp_path / "late"), when)), needs=Needs(samples=3))
+    said = capsys.readouterr()
+    assert "S  v       stale" in said.out
+    assert said.err == ""
 
 
 @pytest.mark.parametrize(

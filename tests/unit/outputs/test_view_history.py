@@ -364,7 +364,7 @@ def test_since_when_it_is_critical_and_since_when_in_trouble():
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 def test_what_was_so_at_the_first_look_may_have_begun_before(size):
     """In its row at least so long, on its page `or earlier`; what began while it was watched has a time."""
-    display = display_of(failed("w", time_unix_s=NOW - 20), answered("v", NOW - 20), now=NOW - 20)
+    display = display_of(failed("w", time_unix_s=NOW - 20), answered("v", NOW - 15), now=NOW - 15)
     display.add(failed("v", time_unix_s=NOW - 10))
     display.refresh(NOW)
     shown = screen(display, *size)
@@ -392,7 +392,7 @@ def test_what_began_before_the_first_look_was_nothing_before_it():
     """A finding takes several samples; no earlier one showed that the worker was ok."""
     waits = [answered("w", NOW - 20 + 10 * i, **infeed(0.5)) for i in range(3)]
     display = display_of(*waits, now=NOW, workers=["w", "v"])
-    display.add(answered("v", NOW), failed("v", time_unix_s=NOW + 10))
+    display.add(answered("v", NOW + 5), failed("v", time_unix_s=NOW + 10))
     display.refresh(NOW + 10)
     press(display, "e")
     shown = screen(display, 120, 24, now=NOW + 10)

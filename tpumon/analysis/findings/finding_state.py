@@ -53,6 +53,7 @@ class FindingState:
         detail: how it concerns the worker, while it is present.
         severity_ratio: of the last sample that could be judged.
         last: times of the last samples that could be judged, where it takes several to show it.
+        known_at: time of the last sample that could be judged.
         kept_until_unix_s: until when the finding, which was present before tpumon was restarted, stays without being
             judged; None: it was judged since.
     """
@@ -71,6 +72,7 @@ class FindingState:
     detail: FindingDetail | None = None
     severity_ratio: float = 0.0
     last: tuple[Moment, ...] = ()
+    known_at: Moment | None = None
     kept_until_unix_s: float | None = None
 
     def resume(self, kept: KeptFinding, until_unix_s: float) -> None:
@@ -125,6 +127,12 @@ class FindingState:
         is_suspected = isinstance(why, Suspected)
         return NotJudged(finding=self.rule.finding, reason=str(why), takes=takes, workers=1, is_suspected=is_suspected)
 
+    def is_after_gap(self, seen: Observation) -> bool:
+        """True if the finding is present as of before a time in which it was not judged: now one sample ends it."""
+        if self.since is None or self.kept_until_unix_s is not None:
+            return self.since is not None
+        return seen.is_long_after(self.known_at)
+
     def judge(self, member: Member[Any, Any], why_not: str | None = None) -> None:
         """Adds what a sample says.
 
@@ -138,6 +146,7 @@ class FindingState:
             self._note_unknown(severity_ratio, at)
             return
         self.unknown, self.reason, self.severity_ratio, self.kept_until_unix_s = 0, None, severity_ratio, None
+        self.known_at = at
         self.known += 1
         if rule.shown_by > 1:
             self.last = (*self.last, at)[-rule.shown_by :]
@@ -145,6 +154,9 @@ class FindingState:
             self.above = 0
             return
         is_new = self.since is None
+        if member.is_after_gap and severity_ratio < rule.leaves_below:
+            self.above, self.since, self.detail = 0, None, None
+            return
         self._note_known(severity_ratio, at, 1 if rule.rests_on_several(member) else self.needed)
         # While it is about to leave, what supported it last stands.
         if self.since is not None and severity_ratio >= rule.leaves_below:

@@ -1,7 +1,8 @@
 """The one judge: what is wrong, from the samples of all workers, and since when.
 
 A finding appears when several samples in a row agree and leaves when several in a row do not, so that a worker at a
-limit does not come and go. Time without figures changes nothing; a restart of the job begins anew.
+limit does not come and go. Time without figures changes nothing, but then one sample ends it; a restart of the job
+begins anew.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class Judge:
         known = self._workers.get(snapshot.worker)
         if known is None:
             return
-        if snapshot.state not in _SILENT or (snapshot.state != "waiting" and not snapshot.since_or_earlier):
+        is_first = snapshot.since_or_earlier and snapshot.ok_since_unix_s is None  # nothing was known before it
+        if snapshot.state not in _SILENT or (snapshot.state != "waiting" and not is_first):
             known.has_answered = True
 
     def kept(self, worker: str, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
@@ -256,7 +258,7 @@ class Judge:
             stats = self._stats_of_nobody[rule_index]
             if rule.compares:
                 stats = self._slice_stats(rule_index, worker, slice_state, stale)
-            member = Member(seen, each.memory, stats, unseen)
+            member = Member(seen, each.memory, stats, unseen, each.is_after_gap(seen))
             each.judge(member, unfit or (why_not if rule.compares_slices else None))
             if lacks and rule.waits and each.detail is not None:
                 each.detail = replace(each.detail, severity="info")

@@ -55,6 +55,11 @@ class Recent:
             self.median = sorted(list(self._values)[-SAMPLES:])[SAMPLES // 2]
         self.spread = spread(self._values)
 
+    def forget(self) -> None:
+        """Forgets the numbers so far: they are old."""
+        self._values.clear()
+        self.median, self.spread = None, 0.0
+
 
 class RecentMedians:
     """The medians of the last numbers of a worker.
@@ -75,6 +80,11 @@ class RecentMedians:
         self.count = len(self._values)
         values = list(self._values)
         self.medians = tuple([median_of_ascending(sorted(values[-span:])) for span in _SPANS if span <= self.count])
+
+    @property
+    def last(self) -> float:
+        """The number of the last sample; 0 while there is none."""
+        return self._values[-1] if self._values else 0.0
 
 
 class RecentDifference(RecentMedians):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from msgspec import Struct
 
 from tpumon.analysis.findings.thresholds import Thresholds
-from tpumon.analysis.history import Moment
+from tpumon.analysis.history import Moment, seconds_between
 from tpumon.model import (
     Figures,
     FindingDetail,
@@ -31,6 +31,8 @@ SERVERS: frozenset[JobKindName] = frozenset({"serving"})
 NO_SERVERS: frozenset[JobKindName] = frozenset({"training", "batch", "interactive", "unknown"})
 PAUSING: frozenset[JobKindName] = frozenset({"interactive", "unknown"})
 """Kinds of job that pause and change as they like, or may."""
+
+_GAP_S = 10.0  # for less, a worker that is stale has not changed
 
 MemoryT = TypeVar("MemoryT")
 StatsT = TypeVar("StatsT")
@@ -56,6 +58,13 @@ class Observation(Struct, frozen=True, kw_only=True):
     values: Mapping[str, float | None]
     restarted: bool = False
     job_kind: JobKindName | None = None
+
+    def is_long_after(self, moment: Moment | None) -> bool:
+        """True if a sample of that moment was no longer current for a while before this one."""
+        sample = self.sample
+        if moment is None or not sample.interval_s:
+            return False
+        return seconds_between(moment, self.at) > max(sample.fresh_for_s, _GAP_S)
 
     @property
     def figures(self) -> Figures:
@@ -112,12 +121,14 @@ class Member(Struct, Generic[MemoryT, StatsT], frozen=True):
 
     Attributes:
         unseen: why it may wait for a worker that is not known, in words that follow `tpumon`; None: it cannot.
+        is_after_gap: whether the finding was present and nobody could look for a while: what was seen before is old.
     """
 
     seen: Observation
     memory: MemoryT
     slice_stats: StatsT
     unseen: str | None = None
+    is_after_gap: bool = False
 
 
 class Rule(Generic[MemoryT, StatsT]):

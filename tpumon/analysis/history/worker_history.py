@@ -17,12 +17,14 @@ from msgspec.structs import replace
 
 from tpumon.analysis.history.series import RollupSeries
 from tpumon.analysis.history.states import began_before, listens, restart_unix_s, restarted, state_of
+from tpumon.analysis.history.timeline import Moment, seconds_between
 from tpumon.errors import MEANING, Detail, Reason
 from tpumon.model import Distribution, JobKindName, KeptWorker, Process, Sample, State, Target, Workers
 from tpumon.model.figure_table import COMPARED, of_job, values
 
 _FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
 _ON_TIME, _LATE = 0.8, 1.5  # of an interval, which is jittered
+_FEW_S = 5.0
 _TRACED_S = 600.0
 _TRACED_STEPS = 5
 _TRACED_STEP_S = _TRACED_S / _TRACED_STEPS
@@ -74,6 +76,7 @@ class WorkerHistory(Struct):
         last_state: the worker's state after that query.
         gap_s: the time between the last two queries in a row that were answered; None: there were none.
         answer: the last sample that its profiler answered.
+        heard: end of the last query at which a profiler listened; None: at none yet.
         samples: number of queries that its profiler answered.
         truncated: how many of them were answered with a truncated trace.
         errors: number of failed queries, by reason.
@@ -96,6 +99,7 @@ class WorkerHistory(Struct):
     last_state: State = "waiting"
     gap_s: float | None = None
     answer: Sample | None = None
+    heard: Moment | None = None
     samples: int = 0
     truncated: int = 0
     errors: Counter[Reason] = field(default_factory=Counter)
@@ -193,6 +197,7 @@ class WorkerHistory(Struct):
                 self._process = self._found = None
         if listens(sample):
             self._listened_unix_s = sample.time_unix_s
+            self.heard = Moment.of(sample).earlier(-sample.took_s)
         uptime_s = sample.figures.runtime.uptime_s
         if uptime_s is not None and self.job_began_unix_s is None:
             self.job_began_unix_s = sample.time_unix_s - uptime_s
@@ -247,6 +252,13 @@ class WorkerHistory(Struct):
     def failure_detail(self) -> Detail | None:
         """The detail of the failure of its last query; None: it has none, or it did not fail."""
         return None if self.last is None or self.last.failure is None else self.last.failure.detail
+
+    @property
+    def is_unheard(self) -> bool:
+        """True if its last query came a while after it was heard last: more than a few seconds, and an interval."""
+        if self.heard is None or self.last is None:
+            return True
+        return seconds_between(self.heard, Moment.of(self.last)) > max(_FEW_S, _LATE * (self.gap_s or 0.0))
 
     def had_figures(self) -> bool:
         """True if its profiler ever answered: a sample here, or in the history that an exporter handed on."""

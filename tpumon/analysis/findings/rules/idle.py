@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tpumon.analysis.findings.recent import Recent, alike_s
 from tpumon.analysis.findings.rule import SERVERS, Member, NeedsFewMoreSamples, Observation, Peer, Rule, Suspected
 from tpumon.analysis.findings.rules.input_bound import input_share
+from tpumon.analysis.history import Moment
 from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
 from tpumon.model.figure_table import BETWEEN_PROGRAMS, IDLE
 from tpumon.untrusted_text import listed
@@ -31,11 +32,13 @@ class IdleAndInput(Recent):
 
     Attributes:
         share: as `input_share` has it; of a window without a step that of the sample before, twice at most.
+        at: time of the last sample.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.share: tuple[float, str] | None = None
+        self.at: Moment | None = None
         self._stepless = 0
 
     def note_input(self, seen: Observation) -> None:
@@ -92,6 +95,9 @@ class _WholeWorkers(Rule[IdleAndInput, Busiest | None]):
     def remember(self, memory: IdleAndInput, seen: Observation) -> None:
         """Remembers idle time and waiting for input."""
         if seen.state == "live":
+            if seen.is_long_after(memory.at):
+                memory.forget()
+            memory.at = seen.at
             memory.note_input(seen)
             if seen.figures.idle_ratio is not None:
                 memory.add(seen.figures.idle_ratio)

@@ -182,7 +182,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         return max(0.0 if of_worker is None else of_worker.severity_ratio, known or 0.0)
 
     def _of_worker(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
-        return self._of(member.memory.more, member.memory.less, _others(member).noise)
+        return self._of(member, member.memory.more, member.memory.less, _others(member).noise)
 
     def _of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
         """Excess of the worker's whole slice over the other slices; None: not known, or there is no other slice."""
@@ -196,16 +196,18 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
 
     def _known_of_slice(self, member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
         beside, memory = _others(member).beside, member.memory
-        return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.noise)
+        return None if beside is None else self._of(member, memory.slice_more, memory.slice_less, beside.noise)
 
-    def _of(self, more: RecentDifference, less: RecentMedians, noise: Noise) -> _Excess | None:
+    def _of(
+        self, member: Member[WorkAndWaiting, _Slices], more: RecentDifference, less: RecentMedians, noise: Noise
+    ) -> _Excess | None:
         """The difference over the fewest samples that show it, if three of the last four do; None: too few."""
         least = max(self.limits.step_warn_ratio - 1, SIGMAS * noise.among, 1e-9)
         waits = max(self.limits.idle_below_ratio, 1e-9)
         passing = noise.passing_of_others(more.passing)
         of_samples = noise.of_samples if more.count > FEW else noise.of_all
         by_chance = chance(max(of_samples, more.noise), more.count, passing)
-        holds = more.lasting / (least * _STILL_RATIO)
+        holds = (more.last if member.is_after_gap else more.lasting) / (least * _STILL_RATIO)
         excesses = [
             _Excess(min(own / max(least, most), waited / waits, holds), own, max(least, most))
             for own, waited, most in zip(more.medians, less.medians, by_chance, strict=False)
@@ -306,7 +308,8 @@ def _of_core(member: Member[WorkAndWaiting, _Slices]) -> _Excess | None:
     cores = [_Excess(more / limit, more, limit) for more, limit in zip(less.medians, limits, strict=False)]
     if not cores:
         return None
-    if memory.core_waited > others.core_waited + _CORE_LIMIT_RATIO / 2:
+    is_over = member.is_after_gap and less.last < _CORE_LIMIT_RATIO * _STILL_RATIO
+    if is_over or memory.core_waited > others.core_waited + _CORE_LIMIT_RATIO / 2:
         return _NO_DIFFERENCE
     return replace(_telling(cores), is_open=less.count <= _MOST_OPEN and less.medians[-1] > _CORE_LIMIT_RATIO)
 
