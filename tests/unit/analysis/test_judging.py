@@ -93,10 +93,10 @@ def test_a_finding_that_was_kept_over_a_restart_is_ended_by_one_sample_below_the
     before, after = Analysis(), Analysis()
     for number in range(4):
         for event in ([workers("a")] if number == 0 else []) + [at("a", number)]:
-            before.take(event)
+            before.add(event)
     after.resume(before.kept(NOW + 31), NOW + 40)
-    after.take(workers("a"))
-    judged = after.take(at("a", 5, infeed_ratio=Spread(avg=0.0, min=0.0, max=0.0))).sample
+    after.add(workers("a"))
+    judged = after.add(at("a", 5, infeed_ratio=Spread(avg=0.0, min=0.0, max=0.0))).sample
     assert "input-bound" not in ids(judged)
 
 
@@ -139,13 +139,13 @@ def test_a_worker_may_have_gone_away_before_that_was_seen_if_it_was_not_asked_fo
     """Its last sample tells when it was still there; so says its event, its exporter, and what is kept of it."""
     fleet, reader = Analysis(), Analysis()
     for one in (fleet, reader):
-        one.take(workers("a"))
+        one.add(workers("a"))
     for at_s in heard_s:
         fleet.add(sample("a", time_unix_s=NOW + at_s, took_s=0.1))
     for later_s in (0, 1):
         fleet.add(failed_sample("a", time_unix_s=NOW + down_s + later_s))
     status = fleet.status(NOW + down_s + 2)
-    reader.take(fleet.snapshot(NOW + down_s + 2))
+    reader.add(fleet.snapshot(NOW + down_s + 2))
     read = reader.status(NOW + down_s + 2).workers["a"].verdict
     for verdict in (status.workers["a"].verdict, read):
         assert (verdict.since_unix_s, verdict.since_or_earlier) == (NOW + down_s, or_earlier)
