@@ -26,9 +26,9 @@ from tpumon.proto.profiler_pb2 import MonitorResponse
 from tpumon.proto.runtime_metrics_pb2 import Metric, MetricResponse
 from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.report.comparison import NEEDED, compare
-from tpumon.report.comparison_page import page
 from tpumon.report.profiles import Capture, Choice, HostProfile
 from tpumon.report.render import plain_text
+from tpumon.report.render.comparison_page import page
 from tpumon.report.render.documents import html, markdown
 from tpumon.report.sections import SECTIONS, needs, report
 from tpumon.simulator.expected_figures import figures as simulated_figures

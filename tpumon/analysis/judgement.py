@@ -219,12 +219,7 @@ def note_status(
     timeline, before = judgement.timeline, judgement.reported.status
     was, since = timeline.status, timeline.status_since
     timeline.note(at, state, severity, began=began, restarted=restarted)
-    was_there = history.last is not None and at.time_unix_s > history.last.time_unix_s
-    is_first = timeline.since == at and history.queries == 1 and not was_there
-    if is_first or (state == "no-activity" and was in WELL):  # it was seen to run
-        judgement.first_unix_s = at.time_unix_s if is_first else None
-    if state == "down" and timeline.since == at:
-        judgement.may_be_down_earlier = history.is_unheard and not was_there
+    is_first = _note_earlier(judgement, history, at, was, state)
     if judgement.judged_upstream:
         judgement.reported.status = mark_of(state, severity)
         change = _restart_of(history.target.worker, state, severity, before)
@@ -252,6 +247,18 @@ def note_status(
     if state == "stale":
         judgement.late, changes = changes[-1] if what is not None else None, []
     return changes
+
+
+def _note_earlier(judgement: Judgement, history: WorkerHistory, at: Moment, was: Status | None, state: State) -> bool:
+    """Notes whether the state may have begun before it was seen; returns whether this is the first look."""
+    is_new = judgement.timeline.since == at
+    was_there = history.last is not None and at.time_unix_s > history.last.time_unix_s
+    is_first = is_new and history.queries == 1 and not was_there
+    if is_first or (state == "no-activity" and was in WELL):  # it was seen to run
+        judgement.first_unix_s = at.time_unix_s if is_first else None
+    if state == "down" and is_new:
+        judgement.may_be_down_earlier = history.is_unheard and not was_there
+    return is_first
 
 
 def _restart_of(worker: str, state: State, severity: Severity, before: Status | None) -> Change:

@@ -739,7 +739,7 @@ async def test_a_command_beside_a_view_that_has_figures_goes_first_until_it_can_
         took_s = samples[2] - begun_s
         if is_first:
             assert took_s < 115
-            assert not any(samples[0] < at_s < samples[2] for at_s in seen)
+            assert not any(samples[0] + 2 < at_s < samples[2] for at_s in seen), "but for one that was under way"
             assert promised[:1] == pytest.approx([took_s] * len(promised[:1]), rel=0.33)
     await view
     assert max(later - before for before, later in itertools.pairwise(seen)) < 60 + 3 * 100 * trace_s

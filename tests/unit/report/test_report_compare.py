@@ -15,9 +15,9 @@ from tpumon.cli.commands.report import ReportSettings, run
 from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.report import comparison
 from tpumon.report.comparison import NEEDED, compare
-from tpumon.report.comparison_page import page, verdict
 from tpumon.report.profiles import Choice
 from tpumon.report.render import plain_text
+from tpumon.report.render.comparison_page import page, verdict
 from tpumon.report.sections import report
 
 EVAL = Op("fusion.eval", "loop fusion", flops=5)

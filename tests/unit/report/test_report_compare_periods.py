@@ -11,11 +11,11 @@ import pytest
 from support.captures import captured, saved, training
 from support.trained import STEP_US, compared, trained
 from tpumon.cli.commands.report import ReportSettings, run
-from tpumon.report import comparison, comparison_page
+from tpumon.report import comparison
 from tpumon.report.comparison import NEEDED, PERIOD, compare
-from tpumon.report.comparison_page import page, verdict
 from tpumon.report.profiles import Choice
-from tpumon.report.render import plain_text
+from tpumon.report.render import comparison_page, plain_text
+from tpumon.report.render.comparison_page import page, verdict
 from tpumon.xspace.profile import step_times
 
 CHECKPOINT_US = 40_000

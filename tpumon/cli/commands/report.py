@@ -17,9 +17,9 @@ from tpumon.errors import UsageError
 from tpumon.model.documents import encoded
 from tpumon.report.blocks import SectionPage
 from tpumon.report.comparison import NEEDED, compare
-from tpumon.report.comparison_page import page, verdict
 from tpumon.report.formats import utc_text
 from tpumon.report.profiles import Capture, Choice, HostProfile, why_apart
+from tpumon.report.render.comparison_page import page, verdict
 from tpumon.report.sections import needs, report
 from tpumon.system.console import show, terminal_is_utf_8
 from tpumon.untrusted_text import listed, one_line
