@@ -152,6 +152,7 @@ class Target(Struct, frozen=True, kw_only=True):
         attached: whether the job said that its own traces wait for samples (`tpumon run`).
         pod: the one that holds the TPUs of its host, as the kubelet says; None: several do, or it is not known.
         process: its process, where it runs on this host.
+        process_before: the one that this has replaced, where a tpumon of this host sampled that.
         job_kind: the kind of job that it runs, as an option says; None: it is found.
         kind_signs: what its processes show of it.
         environment: the variables of its job's environment that name the job, until that is decided.
@@ -172,6 +173,7 @@ class Target(Struct, frozen=True, kw_only=True):
     attached: bool = False
     pod: Pod | None = None
     process: Process | None = None
+    process_before: Process | None = None
     job_kind: JobKindName | None = None
     kind_signs: tuple[KindSign, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
@@ -91,10 +92,38 @@ def test_a_later_tpumon_says_which_job_was_here_and_until_when(
     (found,) = seen(NONE)
     name = user_named(os.getuid())
     assert found.waiting == (
-        f"`python train.py` (pid {job.pid}, port 9999) is gone: sampled by tpumons of this host from T100 "
-        f"until T101 (last: tpumon {os.getpid()} of {name}); look at the end of its log; {NONE.waiting}"
+        f"`python train.py` (pid {job.pid}, port 9999) is gone: sampled by tpumons of this host from T101 "
+        f"until T103 (last: tpumon {os.getpid()} of {name}); look at the end of its log; {NONE.waiting}"
     )
     assert seen(NONE, port=9012) == [NONE]
+
+
+@pytest.mark.parametrize(
+    ("command", "port", "gone", "is_known"),
+    [
+        ("python train.py", 9999, True, True),
+        ("python other.py", 9999, True, False),
+        ("python train.py", 9012, True, False),
+        ("python train.py", 9999, False, False),
+    ],
+)
+def test_the_process_that_a_job_has_replaced_is_known_to_a_tpumon_that_did_not_watch(
+    job: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, command: str, port: int, gone: bool, is_known: bool
+) -> None:
+    """One of the same command and port, that is gone and was sampled shortly before."""
+    monkeypatch.setattr(last_job, "read_listeners", lambda: [type("One", (), {"port": each}) for each in (9999, 9012)])
+    seen(workers(job.pid))
+    time.sleep(0.05)  # some ticks, in which processes count their starts
+    if gone:
+        end(job)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as later:
+        process = Process(pid=later.pid, command=command, started_unix_s=time.time())
+        (found,) = seen(Workers(targets=(Target(worker="vm", address=f"127.0.0.1:{port}", process=process),)))
+        end(later)
+    before = found.targets[0].process_before
+    assert (before is not None and before.pid == job.pid) == is_known
+    if before is not None and before.started_unix_s is not None:
+        assert 0 < time.time() - before.started_unix_s < 60
 
 
 def test_the_end_is_not_told_where_nobody_saw_it(job: subprocess.Popen[bytes]) -> None:

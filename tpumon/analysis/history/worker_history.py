@@ -351,7 +351,8 @@ class Histories:
 
     def _new(self, target: Target) -> WorkerHistory:
         series = RollupSeries(tuple(COMPARED)) if self._remembers else None
-        return WorkerHistory(target, series=series, _found=target.process, monotonic_s=self._monotonic_s)
+        found = target.process_before or target.process
+        return WorkerHistory(target, series=series, _found=found, monotonic_s=self._monotonic_s)
 
     def add(self, sample: Sample) -> WorkerHistory | None:
         """Adds a sample; returns its history. Returns None and drops the sample if its worker is no longer followed."""

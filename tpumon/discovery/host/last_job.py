@@ -1,4 +1,4 @@
-"""Remembers the jobs that tpumons of this host sampled, so that where none is any more, it is said which one was there.
+"""Remembers the jobs that tpumons of this host sampled: one that is gone is named, one that was started again is known.
 
 Each user has one file, beside the ledger's; only those of this user and root are believed.
 """
@@ -28,7 +28,9 @@ _FORGOTTEN_S = 24 * 3600.0
 _MOST_JOBS = 64
 _LONGEST_NAME = 60
 _ANSWER_S = 2.0
+_SOON_S = 600.0  # after which a job of the same command is not the same job, started again
 
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
 
 
@@ -88,10 +90,11 @@ class WithLastJob:
         here: list[_Job] = []
         try:
             async with aclosing(self._discovery.watch(all_gone)) as changes:
-                async for workers in changes:
-                    gone = ""
-                    with suppress(Exception):  # whatever is in the files of others: it is only words
+                async for found in changes:
+                    workers, gone = found, ""
+                    with suppress(Exception):  # whatever is in the files of others
                         if self._notes:
+                            workers = await in_thread(partial(_with_those_before, workers), timeout_s=_ANSWER_S)
                             here = await in_thread(partial(_noted, here, workers.targets), timeout_s=_ANSWER_S)
                         if not workers.targets:
                             gone = await in_thread(partial(gone_job, self._port), timeout_s=_ANSWER_S)
@@ -144,11 +147,7 @@ def gone_job(port: int | None = None) -> str:
     Args:
         port: where its profiler server must have been; None: anywhere.
     """
-    now_s, jobs = since_boot_s(), list[tuple[_Job, int]]()
-    for file in _FILES.listed():
-        read = _FILES.read(file.path)
-        if read is not None and read[1] in {0, os.getuid()}:
-            jobs += [(job, read[1]) for job in _jobs_of(read[0], now_s) if port in {None, job.port}]
+    jobs = [(job, uid) for job, uid in _believed() if port in {None, job.port}]
     last = max(jobs, key=lambda each: each[0].seen_s, default=None)
     if last is None or not last[0].is_gone:
         return ""
@@ -160,6 +159,41 @@ def gone_job(port: int | None = None) -> str:
     what = f"`{name}` (pid {job.pid}{at})" if name else f"the job (pid {job.pid}{at})"
     seen = f"from {since}{until} (last: {tpumon_named(job.tpumon, uid)})"
     return f"{what} is gone: sampled by tpumons of this host {seen}; look at the end of its log"
+
+
+def _believed() -> list[tuple[_Job, int]]:
+    """The jobs in the files of this user and root, each with the user."""
+    now_s, jobs = since_boot_s(), list[tuple[_Job, int]]()
+    for file in _FILES.listed():
+        read = _FILES.read(file.path)
+        if read is not None and read[1] in {0, os.getuid()}:
+            jobs += [(job, read[1]) for job in _jobs_of(read[0], now_s)]
+    return jobs
+
+
+def _with_those_before(workers: Workers) -> Workers:
+    """The workers with the processes that they replaced: a restart that no tpumon watched."""
+    jobs = [job for job, _ in _believed()]
+    return replace(workers, targets=tuple(replace(one, process_before=_before(one, jobs)) for one in workers.targets))
+
+
+def _before(target: Target, jobs: Sequence[_Job]) -> Process | None:
+    """The process of the same command that was sampled at a worker's port shortly before its own began; or None."""
+    process = target.process
+    start = None if process is None else start_ticks_of(process.pid)
+    if process is None or process.started_unix_s is None or process.command is None or start is None:
+        return None
+    port, started_unix_s = Address.parse(target.address).port, process.started_unix_s
+    known = [
+        (job, earlier_s)
+        for job in jobs
+        if (job.name, job.port) == (process.command, port) and job.start is not None
+        if (earlier_s := (start - job.start) / _TICKS_PER_S) > 0 and start / _TICKS_PER_S - job.seen_s <= _SOON_S
+    ]
+    if not known:
+        return None
+    last, earlier_s = max(known, key=lambda each: each[0].seen_s)
+    return Process(pid=last.pid, command=last.name, started_unix_s=started_unix_s - earlier_s) if last.is_gone else None
 
 
 def _is_elsewhere(text: str, now_s: float) -> bool:
