@@ -362,10 +362,14 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId], keeps: bool, recor
 
 
 def _silent(workers: Sequence[WorkerStatus], now_unix_s: float) -> str:
-    """Words for silence: since when, by how old a sample; of a possible notebook also that its user may be idle."""
+    """Words for silence: when it ran last, by how old a sample; of a notebook also that its user may be idle."""
     since_unix_s = earliest(worker.verdict.since_unix_s for worker in workers)
-    since = "" if since_unix_s is None else f", since {date_and_time(since_unix_s)}"
-    since += " or earlier" * any(worker.verdict.since_or_earlier for worker in workers)
+    if since_unix_s is None:
+        since = ""
+    elif any(worker.verdict.since_or_earlier for worker in workers):
+        since = f", since {date_and_time(since_unix_s)} or earlier"
+    else:
+        since = f", last seen running at {date_and_time(since_unix_s)}"
     age_s = max((now_unix_s - last.time_unix_s for worker in workers if (last := worker.history.last)), default=0.0)
     since += f", as seen {age_s:.0f} s ago" * (age_s > _OLD_S)
     pauses = any(worker.history.kind in {None, *PAUSING} for worker in workers)

@@ -423,14 +423,19 @@ def _judged_on(worker: WorkerStatus) -> int:
 def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, many: int | None, such: str) -> str:
     """The command that takes so many samples that what comes and goes shows; None: that waits for those that lack."""
     if many is None and lack and (needs.all_of_them or samples >= needs.samples):
-        return f"To take more samples: {_command(f'--num-queries {samples + lack}')}"
+        more = f"--num-queries {samples + lack}" + _timeout(_LONGER * (samples + lack) * interval_s, needs)
+        return f"To take more samples: {_command(more)}"
     if many is None:
         return f"To wait longer: {_command(f'--timeout {_minutes(_LONGER * 2 * needs.timeout_s)}')}"
     if samples >= many:
         return ""
-    timeout_s = _LONGER * many * interval_s
-    more = f"--num-queries {many}" + (f" --timeout {_minutes(timeout_s)}" if timeout_s > needs.timeout_s else "")
+    more = f"--num-queries {many}" + _timeout(_LONGER * many * interval_s, needs)
     return f"What comes and goes{such} takes a longer look: {_command(more)}"
+
+
+def _timeout(timeout_s: float, needs: Needs) -> str:
+    """The option that waits so long; empty if that is not longer than now."""
+    return f" --timeout {_minutes(timeout_s)}" if timeout_s > needs.timeout_s else ""
 
 
 def _minutes(time_s: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from support.samples import failed_sample, sample
@@ -326,3 +328,16 @@ def test_a_restart_of_all_workers_names_none():
     hang = job.go(3, again)
     assert hang.workers == ("w0", "w1", "w2")
     assert "restarted" not in hang.sentence
+
+
+def test_a_job_that_ran_after_it_was_seen_to_hangs_since_libtpu_says_so():
+    """The last sample, or what was kept of a run before, may be older."""
+    job = Slice("w0")
+    job.go(12, ran)
+    last = job.last
+    job.at += 40.0
+    for silent_s in (15.0, 25.0, 35.0):
+        hang = job.go(1, partial(quiet_by_runtime, idle_s=silent_s))
+    assert hang is not None
+    assert hang.since_unix_s == job.last - 35.0 > last
+    assert "for 35 s" in hang.sentence

@@ -13,6 +13,7 @@ from support.wired import Judged, Wired, wired
 from tpumon.analysis import Analysis
 from tpumon.analysis.findings import Thresholds
 from tpumon.analysis.findings.rules.input_bound import InputBound
+from tpumon.analysis.fleet_verdict import verdict_on
 from tpumon.model import Evidence, ExporterSnapshot, Finding, Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputSettings
 from tpumon.outputs.explained_text import ExplainedText
@@ -314,3 +315,18 @@ def test_an_exporters_sentence_stands_for_its_finding():
     snapshot = ExporterSnapshot(complete=True, findings=(finding,))
     (block, *_) = explained(workers("a", "b"), snapshot, judged)
     assert block[-1] == "Finding (critical): input-bound. On 2 of 2 workers, X. To do: do Y; then Z"
+
+
+def test_what_the_first_samples_after_a_gap_show_is_no_all_clear_although_they_are_few():
+    """Many samples before it did not show it; nobody looked since."""
+    fleet = Analysis()
+    fleet.add(workers("a"))
+    low, high = (Spread(avg=ratio, min=ratio, max=ratio) for ratio in (0.0, 0.44))
+    for number in range(20):
+        fleet.add(at("a", number, infeed_ratio=low))
+    for number in (30, 31):
+        fleet.add(at("a", number, infeed_ratio=high))
+        answer = verdict_on(fleet.status(NOW + 10 * number + 1))
+        assert (answer.verdict, answer.sentence.startswith("May be input-bound")) == ("unknown", True)
+    fleet.add(at("a", 32, infeed_ratio=high))
+    assert verdict_on(fleet.status(NOW + 321)).verdict == "input-bound"

@@ -209,7 +209,7 @@ def test_a_straggler_that_more_samples_would_tell_has_the_command_that_takes_the
     monkeypatch.setattr("sys.argv", ["x", "once"])
     monkeypatch.setattr(Straggler, "severity_ratio", lambda *_: NeedsFewMoreSamples("at most {takes}", takes=16))
     first = run([*rounds(9)], source=LOCAL)[1].splitlines()[0]
-    assert first.endswith(" To take more samples: tpumon once --num-queries 16")
+    assert first.endswith(" To take more samples: tpumon once --num-queries 16 --timeout 4m")
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ class FindingState:
         severity_ratio: of the last sample that could be judged.
         last: times of the last samples that could be judged, where it takes several to show it.
         known_at: time of the last sample that could be judged.
+        is_first_look: whether all samples since a time in which nobody looked are above the limit.
         kept_until_unix_s: until when the finding, which was present before tpumon was restarted, stays without being
             judged; None: it was judged since.
     """
@@ -73,6 +74,7 @@ class FindingState:
     severity_ratio: float = 0.0
     last: tuple[Moment, ...] = ()
     known_at: Moment | None = None
+    is_first_look: bool = False
     kept_until_unix_s: float | None = None
 
     def resume(self, kept: KeptFinding, until_unix_s: float) -> None:
@@ -102,7 +104,7 @@ class FindingState:
     @property
     def is_judged(self) -> bool:
         """True if it is known that the finding is present, or that it is not, also between samples without figures."""
-        if self.since is None and isinstance(self.reason, Suspected):
+        if self.since is None and (isinstance(self.reason, Suspected) or self.is_first_look):
             return False
         return self.since is not None or self.known >= self.needed or self.known > self.above
 
@@ -115,7 +117,9 @@ class FindingState:
     def not_judged(self) -> NotJudged | None:
         """Finding and reason, if the finding cannot be judged; None: it was judged, or no sample came."""
         if (why := self.reason) is None and self.known:
-            is_shown = self.above == self.known and any(severity != "info" for severity in self.rule.severities)
+            is_shown = (self.is_first_look or self.above == self.known) and any(
+                severity != "info" for severity in self.rule.severities
+            )
             why = (
                 Suspected("its samples show it so far, but {takes} in a row must agree", takes=self.needed)
                 if is_shown
@@ -146,6 +150,7 @@ class FindingState:
             self._note_unknown(severity_ratio, at)
             return
         self.unknown, self.reason, self.severity_ratio, self.kept_until_unix_s = 0, None, severity_ratio, None
+        self.is_first_look = severity_ratio > 1 and (self.is_first_look or member.seen.is_long_after(self.known_at))
         self.known_at = at
         self.known += 1
         if rule.shown_by > 1:

@@ -155,7 +155,9 @@ class Hang(Rule[Activity, SliceActivity]):
         """Counts samples without activity in a row."""
         memory.restarted = seen.at if seen.restarted else memory.restarted
         if seen.state == "no-activity" and seen.sample.why_not_seen is None:
-            memory.active = memory.active or _last_activity(seen)
+            last = _last_activity(seen)
+            if last is not None and (memory.active is None or seconds_between(memory.active, last) > _SAME_S):
+                memory.active, memory.silent_since = last, None  # it ran after it was seen to
             memory.silent_since = memory.silent_since or memory.begin_of_silence(seen)
             memory.silent += 1
             if memory.silent_since is not None:

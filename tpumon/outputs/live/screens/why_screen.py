@@ -61,6 +61,9 @@ def _title(frame: Frame, count: int) -> str:
         late = any(row.verdict.state == "stale" for row in rows)
         why = "no current figures" if late else f"{'no worker answers' if one is None else 'it does not answer'} now"
         return f"nothing is known{of}: {why}"
+    silent = sum(row.verdict.state == "no-activity" for row in rows)
+    if not count and silent:
+        return f"no finding{of} so far; {silent} of {len(rows)} worker{'s' if len(rows) > 1 else ''} run nothing"
     if not count:
         return f"no finding{of}"
     return f"{count} finding{'s' if count > 1 else ''}{of}, worst first"
