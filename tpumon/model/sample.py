@@ -99,6 +99,11 @@ class Failure(Struct, frozen=True, kw_only=True):
         return self.detail in {"connection-refused", "server-gone"}
 
     @property
+    def is_silence(self) -> bool:
+        """True if the profiler answers, and its trace shows that nothing runs, or cannot show whether anything does."""
+        return MEANING[self.reason].state == "no-activity"
+
+    @property
     def shows_nothing(self) -> bool:
         """True if the profiler answers, and no trace of it could show whether anything runs."""
         return self.detail == "not-seen"
@@ -174,7 +179,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     @property
     def responded(self) -> bool:
         """True if the worker answered this query, if only that nothing runs."""
-        return self.source is not None or MEANING[self._failure().reason].state == "no-activity"
+        return self.source is not None or self._failure().is_silence
 
     @property
     def of_exporter(self) -> bool:

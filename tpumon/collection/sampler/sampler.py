@@ -23,7 +23,7 @@ from tpumon.collection.sampler.worker import SampledWorker
 from tpumon.collection.sources import Client, ExtraSource, ProfilerFactory, SourceOptions
 from tpumon.discovery.finder import Discovery
 from tpumon.discovery.host.port_survey import Elsewhere
-from tpumon.errors import MEANING, NoTargetError, TpumonError
+from tpumon.errors import NoTargetError, TpumonError
 from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.system.ledger import DutyLedger
 from tpumon.system.pausing import Pause, PauseWatch
@@ -256,8 +256,9 @@ class Sampler:
             sample, _ = await asyncio.gather(worker.ask(), extra_sources.read(target, workers))
         else:  # without a task for each
             sample = await worker.ask()
-        is_silent = sample.failure is not None and MEANING[sample.failure.reason].state == "no-activity"
-        if is_silent and extra_sources.is_older(_OLD_S):  # it waited for its turn, and silence counts by the second
+        failure = sample.failure
+        if failure is not None and failure.is_silence and extra_sources.is_older(_OLD_S):
+            # It waited for its turn, and silence counts by the second.
             await extra_sources.read(target, workers, again=True)
             reads_extra = True
         if worker.gone and not worker.held.why:  # the job may have ended since

@@ -346,14 +346,14 @@ class SampledWorker:
         """
         if failure.reason == "deadline" or self._ended or failure.shows_nothing or self._awaits_requests(failure):
             return False
-        if self.has_answered and not self._pace.num_queries and MEANING[failure.reason].state == "no-activity":
+        if self.has_answered and not self._pace.num_queries and failure.is_silence:
             return False  # that nothing runs is an answer, and none for seconds would be a worker that went away
         affordable = self._account.ready_s(self._cost_s) <= self._clock_s()
         return affordable and (self._is_others or MEANING[failure.reason].retry)
 
     def _awaits_requests(self, failure: Failure) -> bool:
         """True if nothing ran as a server had no request: it is looked at as often as ever, or it would seem busier."""
-        return self._serves and MEANING[failure.reason].state == "no-activity"
+        return self._serves and failure.is_silence
 
     async def _fetch(self) -> Sample:
         """Asks the source that this worker offers; after it went away, all again: it may come back as another."""

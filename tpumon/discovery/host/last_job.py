@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tpumon.discovery.finder import Discovery
 from tpumon.discovery.host.listening import read_listeners
-from tpumon.discovery.host.processes import start_ticks_of, state_of, tpumon_named
+from tpumon.discovery.host.processes import s_of_ticks, start_ticks_of, state_of, tpumon_named
 from tpumon.model import Address, Process, Target, Workers
 from tpumon.model.documents import decoded, encoded
 from tpumon.system.host_files import HostFiles, boot, network, since_boot_s, time_of_day
@@ -30,7 +30,6 @@ _LONGEST_NAME = 60
 _ANSWER_S = 2.0
 _SOON_S = 600.0  # after which a job of the same command is not the same job, started again
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
 
 
@@ -183,17 +182,18 @@ def _before(target: Target, jobs: Sequence[_Job]) -> Process | None:
     start = None if process is None else start_ticks_of(process.pid)
     if process is None or process.started_unix_s is None or process.command is None or start is None:
         return None
-    port, started_unix_s = Address.parse(target.address).port, process.started_unix_s
+    place = process.command, Address.parse(target.address).port
     known = [
-        (job, earlier_s)
+        (job, start - job.start)
         for job in jobs
-        if (job.name, job.port) == (process.command, port) and job.start is not None
-        if (earlier_s := (start - job.start) / _TICKS_PER_S) > 0 and start / _TICKS_PER_S - job.seen_s <= _SOON_S
+        if (job.name, job.port) == place and job.start is not None and job.start < start
+        if s_of_ticks(start) - job.seen_s <= _SOON_S
     ]
-    if not known:
+    last, earlier = max(known, key=lambda each: each[0].seen_s, default=(None, 0))
+    if last is None or not last.is_gone:
         return None
-    last, earlier_s = max(known, key=lambda each: each[0].seen_s)
-    return Process(pid=last.pid, command=last.name, started_unix_s=started_unix_s - earlier_s) if last.is_gone else None
+    began_unix_s = process.started_unix_s - s_of_ticks(earlier)
+    return Process(pid=last.pid, command=last.name, started_unix_s=began_unix_s)
 
 
 def _is_elsewhere(text: str, now_s: float) -> bool:

@@ -273,6 +273,11 @@ def tpumon_named(pid: int | None, uid: int) -> str:
     return f"tpumon{f' {pid}' if pid else ''} of {user_named(uid)}"
 
 
+def s_of_ticks(ticks: int) -> float:
+    """The seconds of a number of clock ticks, in which starts of processes are told."""
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 @lru_cache(maxsize=1024)
 def _started_unix_s(pid: int, ticks: int) -> float:  # noqa: ARG001 - one moment per process
     """The start of a process by the wall clock, as it was set at the first look: it stays the same when that is set.
@@ -280,7 +285,7 @@ def _started_unix_s(pid: int, ticks: int) -> float:  # noqa: ARG001 - one moment
     Both times are since the boot of the reader's time namespace; btime of /proc/stat is cut to seconds, and a
     container's own.
     """
-    return time.time() - since_boot_s() + ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - since_boot_s() + s_of_ticks(ticks)
 
 
 def _after_name(pid: int, proc: Path) -> list[bytes]:

@@ -248,13 +248,18 @@ def _programs_ps(threads: Sequence[Events]) -> dict[str, int]:
 def _within_steps_ps(waits: Events, runs: Runs, kept: Mask) -> int:
     """Time of waiting during steps."""
     spans = zip(*_spans(runs.begin_ps, kept), strict=True)
-    return sum(covered_ps(np.clip(waits.begin_ps, *span), np.clip(waits.end_ps, *span)) for span in spans)
+    return sum(_within_ps(waits, *span) for span in spans)
 
 
 def _share_of_cycles(waits: Events, runs: Runs) -> float:
     """Share of waiting from the first step's start to the last one's, pauses included."""
     first, last = int(runs.begin_ps[0]), int(runs.begin_ps[-1])
-    return covered_ps(np.clip(waits.begin_ps, first, last), np.clip(waits.end_ps, first, last)) / max(last - first, 1)
+    return _within_ps(waits, first, last) / max(last - first, 1)
+
+
+def _within_ps(waits: Events, begin_ps: int, end_ps: int) -> int:
+    """Time of waiting between two moments."""
+    return covered_ps(np.clip(waits.begin_ps, begin_ps, end_ps), np.clip(waits.end_ps, begin_ps, end_ps))
 
 
 def _spans(begin_ps: Ints, kept: Mask) -> tuple[list[int], list[int]]:

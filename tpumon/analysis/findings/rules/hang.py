@@ -60,11 +60,11 @@ class Activity:
     step_s: Recent = field(default_factory=Recent)
     stepped: tuple[Moment, float] | None = None
 
-    def begin_of_silence(self, seen: Observation) -> Moment | None:
-        """The begin of a silence that is seen for the first time."""
+    def begin_of_silence(self, seen: Observation, last: Moment | None) -> Moment | None:
+        """The begin of a silence that is seen for the first time; `last` is what `_last_activity` says."""
         if self.active is None or (self.is_watched and seconds_between(self.active, seen.at) <= self.fresh_for_s):
             return self.active
-        began = _last_activity(seen) or seen.at
+        began = last or seen.at
         return began if seconds_between(self.active, began) else self.active
 
 
@@ -158,7 +158,7 @@ class Hang(Rule[Activity, SliceActivity]):
             last = _last_activity(seen)
             if last is not None and (memory.active is None or seconds_between(memory.active, last) > _SAME_S):
                 memory.active, memory.silent_since = last, None  # it ran after it was seen to
-            memory.silent_since = memory.silent_since or memory.begin_of_silence(seen)
+            memory.silent_since = memory.silent_since or memory.begin_of_silence(seen, last)
             memory.silent += 1
             if memory.silent_since is not None:
                 memory.silent_s = seconds_between(memory.silent_since, seen.at)
