@@ -21,6 +21,7 @@ from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import Sample, SourceEvent, Workers
 from tpumon.outputs import Context, Export, OutputSettings, QueuedOutput, open_output, reason
 from tpumon.outputs.run_notices import Notices
+from tpumon.outputs.shared_samples import SharedSamples
 from tpumon.system.background import Background, Heartbeat
 from tpumon.system.exporter_ports import announce
 from tpumon.system.limits import raise_descriptor_limit
@@ -62,6 +63,7 @@ class Feed:
         wake: called in the source's thread when there is something to fetch; must not block.
         remembers: True if the consumer shows figures of the past.
         says_waiting: False if the consumer says why there is no worker.
+        shares: True if other commands may read the samples that this process takes.
 
     Attributes:
         context: the run, for an output that is opened beside it.
@@ -75,8 +77,10 @@ class Feed:
         wake: Callable[[], None] = lambda: None,
         remembers: bool = False,
         says_waiting: bool = True,
+        shares: bool = False,
     ) -> None:
         self._settings = settings
+        self._shares = shares
         self._consumer = consumer
         self._outputs: list[QueuedOutput] = []
         self._heartbeat = Heartbeat()
@@ -117,7 +121,11 @@ class Feed:
                     self._analysis.remember()
                 if output.open_port is not None and self._settings.source.may_be_read_instead:
                     stack.callback(announce(output.open_port))
+                    self._shares = False
                 queued = QueuedOutput(output, export.name)
+                self._outputs.append(stack.enter_context(closing(queued)))
+            if self._shares:
+                queued = QueuedOutput(SharedSamples(self.context, self._is_sampling), "sharing samples")
                 self._outputs.append(stack.enter_context(closing(queued)))
             stack.enter_context(self._background)
             self._stack = stack.pop_all()
@@ -126,6 +134,9 @@ class Feed:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         self._keep()
+
+    def _is_sampling(self) -> bool:
+        return self._settings.source.may_be_read_instead
 
     def status(self) -> FleetStatus:
         """The status of all workers now."""

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import logging
 import socket
+from typing import Literal
+
+from msgspec import Struct
 
 from tpumon.analysis import Update
 from tpumon.model import Address
-from tpumon.outputs import Context, Output, not_to_stdout
+from tpumon.outputs import Context, Output, not_to_stdout, takes
 from tpumon.system.exporter_ports import LOOPBACK, parse_listen
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import WebServer, listen
 from tpumon_exporters.webconfig import WebConfig
 
 _log = logging.getLogger(__name__)
+
+
+class _Options(Struct, frozen=True, kw_only=True):
+    """Options of the output.
+
+    Attributes:
+        readers: `own`: only processes of this user and of root on this host get an answer.
+    """
+
+    readers: Literal["all", "own"] = "all"
 
 
 class PrometheusOutput(Output):
@@ -23,6 +36,7 @@ class PrometheusOutput(Output):
         host: without brackets; empty for all interfaces.
         port: 0 for any free port.
         context: the run.
+        readers: whose processes get an answer, `own` or `all`.
 
     Raises:
         UsageError: it cannot listen there, or the web-config file is invalid.
@@ -33,7 +47,7 @@ class PrometheusOutput(Output):
 
     remembers = True
 
-    def __init__(self, host: str, port: int, context: Context) -> None:
+    def __init__(self, host: str, port: int, context: Context, readers: Literal["all", "own"] = "all") -> None:
         config = WebConfig(context.settings.web_config)
         self._pages = Pages(context)
         listener = listen(host, port)
@@ -44,8 +58,9 @@ class PrometheusOutput(Output):
         self.address = str(Address(LOOPBACK if everywhere else host, port))
         shown = Address(socket.gethostname(), port) if everywhere else self.address
         self.listening = f"listening on {scheme}://{shown}/metrics{', on all interfaces' if everywhere else ''}"
-        self._server = WebServer(listener, self._pages.answer, config)
-        _log.info("%s", self.listening)
+        self._server = WebServer(listener, self._pages.answer, config, is_private=readers == "own")
+        if readers == "all":
+            _log.info("%s", self.listening)
 
     def on_update(self, update: Update) -> None:
         """Adds a sample, which the next scrape shows."""
@@ -57,7 +72,8 @@ class PrometheusOutput(Output):
 
 
 @not_to_stdout
-def open_prometheus(where: str, context: Context) -> PrometheusOutput:
+@takes(_Options)
+def open_prometheus(where: str, context: Context, options: _Options) -> PrometheusOutput:
     """Opens the output; `where`: HOST:PORT, or `PORT` on 127.0.0.1, or `:PORT` on all interfaces; 10466 by default."""
     host, port = parse_listen(where)
-    return PrometheusOutput(host, port, context)
+    return PrometheusOutput(host, port, context, options.readers)

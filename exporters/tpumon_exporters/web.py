@@ -28,6 +28,7 @@ from aiohttp import web
 from msgspec import Struct
 from prometheus_client.exposition import gzip_accepted
 
+from tpumon.discovery.host.listening import user_at
 from tpumon.errors import UsageError
 from tpumon.model import Address
 from tpumon.system.background import Background
@@ -157,7 +158,7 @@ class _Connection(web.RequestHandler):
 
     Attributes:
         client: the client for whose limit the connection counts.
-        here: the address of this machine on which it came in.
+        there, here: the addresses of the client and of this machine.
         answering: held while the answer is made.
         spared_s: time of the loop from which the connection may be dropped in favour of others.
         lost: set once it is closed.
@@ -176,10 +177,16 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
         )
         self.client = _client_of(address)
-        self.here = str(accepted.getsockname()[0])
+        self.there, self.here = (Address(*end()[:2]) for end in (accepted.getpeername, accepted.getsockname))
         self.answering = asyncio.Lock()
         self.spared_s = -math.inf
         self.lost = asyncio.Event()
+
+    @property
+    def is_own(self) -> bool:
+        """True if a process of this user or of root on this host made it."""
+        uid = user_at(self.there, self.here)
+        return uid is not None and uid in {0, os.getuid()}
 
     @property
     def yields(self) -> bool:
@@ -226,6 +233,7 @@ class WebServer:
         listener: from `listen`; closed with the server.
         answer: called in several threads at once.
         config: who has access, and how connections are encrypted.
+        is_private: whether only processes of this user and of root on this host get an answer.
     """
 
     def __init__(
@@ -233,7 +241,10 @@ class WebServer:
         listener: socket.socket,
         answer: Callable[[Request], Response],
         config: WebConfig,
+        *,
+        is_private: bool = False,
     ) -> None:
+        self._is_private = is_private
         self._listener = listener
         self._answer = answer
         self._config = config
@@ -342,8 +353,10 @@ class WebServer:
             return _sent(Response(status=HTTPStatus.METHOD_NOT_ALLOWED, body=body), Allow="GET, HEAD")
         url = urlsplit(request.raw_path)
         hosts = [url.netloc.rpartition("@")[2]] if url.netloc else request.headers.getall("Host", ())
-        if not self._config.wants_password and is_misdirected(hosts, connection.here):
+        if not self._config.wants_password and is_misdirected(hosts, connection.here.host):
             return _sent(Response(status=HTTPStatus.MISDIRECTED_REQUEST, body=_MISDIRECTED))
+        if self._is_private and not connection.is_own:
+            return _sent(Response(status=HTTPStatus.FORBIDDEN, body="This page is its user's own.\n"))
         headers = self._config.headers
         admitted = self._config.admits(request.headers.get("Authorization"), connection.client)
         if admitted is None:

@@ -49,6 +49,7 @@ LOOK_S = 0.5
 _AGAIN_S = 0.05
 _RECENT_S = 3600.0  # of a recording, from its end, are judged
 _LONG_S = 5.0  # until it is said what one waits for
+_MINUTES_FROM_S = 120.0  # a wait in minutes
 _BETWEEN_LINES_S = 30.0
 _MOST_TIMES = 3  # as many samples as needed: so many tell how much a slow core varies by itself
 _LATE_S = 5.0  # beyond the time that the samples of an exporter take; and until it is seen that a job has ended
@@ -193,13 +194,15 @@ class _Waiting:
             missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each)]
         if not missing and not is_late:
             missing = self._ended(workers) or self._more(workers)
-        if self._deadline_s is None:
+        if self._deadline_s is None and not any(_begins(history) for history in missing):
             left_s = max((_left_s(history, self._needs.samples) for history in missing), default=0.0)
             left_s = max(left_s, *(min(lacking_s(each), self._needs.more_s) for each in workers))
             self._deadline_s = time.monotonic() + left_s + _LATE_S
         if missing and is_late:
             self._say_late(len(missing))
-        return not missing or is_late or (not self._source.takes_samples and time.monotonic() > self._deadline_s)
+        if not missing or is_late or self._source.takes_samples:
+            return not missing or is_late
+        return self._deadline_s is not None and time.monotonic() > self._deadline_s
 
     def _more(self, workers: Sequence[WorkerStatus]) -> list[WorkerHistory]:
         """Histories of workers about which more can be judged within the time that is left."""
@@ -331,6 +334,11 @@ def _left_s(history: WorkerHistory, samples: int) -> float:
     return max(samples - _queries(history), 0) * (interval_s or 0.0)
 
 
+def _begins(history: WorkerHistory) -> bool:
+    """True if its exporter has just begun with it: how often it samples shows with the second sample."""
+    return history.last is not None and history.last.interval_s is None and samples_of(history) > 0
+
+
 def _queries(history: WorkerHistory) -> int:
     """Number of queries, answered or not; what is remembered counts both."""
     return max(samples_of(history), history.samples + history.errors.total())
@@ -382,12 +390,12 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
         more = _longer_look(taken, needs, lack, interval_s, many, such)
     elif lack or awaited:
         known_s = lack * interval_s - min((status.time_unix_s - one.time_unix_s for one in last), default=0.0)
-        when = "a minute" if awaited or not interval_s else f"about {max(math.ceil(known_s), 1)} s"
-        known = f"{names}: known" if names and not is_ok else "More is known"
+        when = "a minute" if awaited or not interval_s else _about(known_s)
+        known = f"{names.replace('what', 'What')}: known" if names and not is_ok else "More is known"
         more = f"{known} in {when}; then ask again: {_command()}"
     elif is_short and taken < _MANY and interval_s:
-        when = f"in about {math.ceil((_MANY - taken) * interval_s)} s"
-        more = f"What comes and goes{such} takes more samples: ask again {when}: {_command()}"
+        when = _about((_MANY - taken) * interval_s)
+        more = f"What comes and goes{such} takes more samples: ask again in {when}: {_command()}"
     return replace(answer, sentence=f"{sentence} {more}".rstrip())
 
 
@@ -436,6 +444,10 @@ def _longer_look(samples: int, needs: Needs, lack: int, interval_s: float, many:
 def _timeout(timeout_s: float, needs: Needs) -> str:
     """The option that waits so long; empty if that is not longer than now."""
     return f" --timeout {_minutes(timeout_s)}" if timeout_s > needs.timeout_s else ""
+
+
+def _about(time_s: float) -> str:
+    return f"about {max(math.ceil(time_s), 1)} s" if time_s < _MINUTES_FROM_S else f"about {math.ceil(time_s / 60)} min"
 
 
 def _minutes(time_s: float) -> str:

@@ -252,6 +252,11 @@ class NearbySource(EventSource):
         return self._has_taken_over
 
     @property
+    def may_be_read_instead(self) -> bool:  # type: ignore[override]
+        """True once this process samples real jobs."""
+        return self._has_taken_over and self._sampling.may_be_read_instead
+
+    @property
     def shown_name(self) -> str | None:  # type: ignore[override]
         """The exporter, while it is read."""
         return None if self._has_taken_over else self._page.name

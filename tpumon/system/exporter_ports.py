@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from tpumon.errors import UsageError
 from tpumon.system.host_files import HostFiles, boot, network
@@ -25,6 +27,7 @@ _LISTEN = re.compile(
     rf"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>\*|(?:{_LABEL}(?:\.{_LABEL})*\.?)?))(?::(?P<port>[0-9]{{1,5}}))?"
 )
 _ANSWER_S = 1.0
+_OWN = " own"  # a file ends so if its user alone gets an answer
 _OLD_S = 7 * 86_400.0
 _own: set[int] = set()  # those of this process
 
@@ -59,8 +62,11 @@ def host_key() -> str | None:
     return hashlib.sha256(f"{boot()} {network()}".encode()).hexdigest()[:16]
 
 
-def announce(port: int) -> Callable[[], None]:
-    """Tells all tpumons of this host where one listens; returns what takes that back. Never raises."""
+def announce(port: int, readers: Literal["all", "own"] = "all") -> Callable[[], None]:
+    """Tells all tpumons of this host where one listens, and who gets an answer; returns what takes that back.
+
+    Never raises.
+    """
     path = _FILES.new_path()
     _own.add(port)
     with suppress(OSError):  # then it is found at the usual port only
@@ -68,14 +74,18 @@ def announce(port: int) -> Callable[[], None]:
             said = _port_in(older)  # None: perhaps of another network that shares /tmp
             if said == port or (said is None and time.time() - older.lstat().st_mtime > _OLD_S):
                 older.unlink(missing_ok=True)
-        _FILES.write(path, f"{host_key()} {port}\n")
+        _FILES.write(path, f"{host_key()} {port}{_OWN if readers == 'own' else ''}\n")
     return partial(_remove, path, port)
 
 
 def announced() -> set[tuple[int, int]]:
-    """Users and the ports at which each says that a tpumon of theirs listens. A file may say anything."""
+    """Users and the ports at which each says that a tpumon of theirs answers this user. A file may say anything."""
     with suppress(OSError):
-        return {(file.uid, port) for file in _FILES.listed() if (port := _port_in(file.path)) is not None}
+        return {
+            (file.uid, port)
+            for file in _FILES.listed()
+            if (port := _port_in(file.path, is_ours=os.getuid() in {0, file.uid})) is not None
+        }
     return set()
 
 
@@ -101,8 +111,8 @@ def _remove(path: Path, port: int) -> None:
         path.unlink()
 
 
-def _port_in(path: Path) -> int | None:
-    """The port that a file says; None: none of this host, or no longer."""
-    said = re.fullmatch(r"([0-9a-f]{16}) ([0-9]{1,5})\n", (_FILES.read(path) or ("", 0))[0])
-    known = said is not None and said[1] == host_key() and 0 < int(said[2]) <= _LAST_PORT
+def _port_in(path: Path, *, is_ours: bool = True) -> int | None:
+    """The port that a file says; None: none of this host, no longer, or for its user alone, who is another."""
+    said = re.fullmatch(rf"([0-9a-f]{{16}}) ([0-9]{{1,5}})({_OWN})?\n", (_FILES.read(path) or ("", 0))[0])
+    known = said is not None and said[1] == host_key() and 0 < int(said[2]) <= _LAST_PORT and (is_ours or not said[3])
     return int(said[2]) if said is not None and known else None

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from fakes.run import Tpumon, environment, tpumon
 from support import wait_until
 from support.exporter import found
+from support.samples import sample
 from support.terminal import Terminal
 from support.wired import Wired
 from tpumon.collection import event_sources
@@ -29,9 +30,10 @@ from tpumon.collection.remote import nearby
 from tpumon.collection.remote.nearby import Nearby, find_nearby
 from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.discovery.host.listening import Listener, Owner, read_listeners, user_at
-from tpumon.errors import SourceError
+from tpumon.errors import SourceError, UsageError
 from tpumon.model import Address
-from tpumon.outputs import OutputSettings
+from tpumon.outputs import OutputSettings, shared_samples
+from tpumon.outputs.shared_samples import SharedSamples
 from tpumon.system.exporter_ports import announce, announced, host_key
 from tpumon_exporters.prometheus import open_prometheus
 
@@ -381,3 +383,59 @@ def test_events_go_on_by_themselves_once_it_is_gone(served):
         serve.signal(signal.SIGTERM).end(20)
         events.wait_for(lambda: "this process samples the jobs from now on" in events.err)
         events.wait_for(lambda: "now following" in events.err)
+
+
+def test_a_view_is_read_from_its_first_sample_on_until_it_ends():
+    """And only while it takes the samples itself."""
+    is_sampling = [False]
+    settings = OutputSettings(host=host_key())
+    view = Wired(lambda given: SharedSamples(given, lambda: is_sampling[0]), settings=settings)
+    view.add(found("w"), sample("w"))
+    assert announced() == set()
+    is_sampling[0] = True
+    view.add(found("w"))
+    assert announced() == set()
+    view.add(sample("w"))
+    ((_, port),) = announced()
+    assert nearby_url() == f"http://127.0.0.1:{port}"
+    view.close()
+    assert announced() == set()
+    assert port not in {one.port for one in read_listeners()}
+
+
+def test_a_view_whose_samples_cannot_be_read_goes_on(monkeypatch):
+    def fail(*_):
+        raise UsageError("cannot listen on 127.0.0.1:0")
+
+    monkeypatch.setattr(shared_samples, "open_output", fail)
+    view = Wired(lambda given: SharedSamples(given, lambda: True))
+    view.add(found("w"), sample("w"), sample("w"))
+    view.close()
+    assert announced() == set()
+
+
+def test_who_answers_its_user_alone_is_announced_to_nobody_else(monkeypatch):
+    """Root gets an answer, too."""
+    forget = announce(4444, readers="own")
+    own = os.getuid()
+    for uid, listed in ((own, True), (0, True), (4321, False)):
+        monkeypatch.setattr(os, "getuid", lambda uid=uid: uid)
+        assert ((own, 4444) in announced()) is listed
+    monkeypatch.undo()
+    forget()
+
+
+def test_commands_beside_a_view_read_it_and_sample_themselves_once_it_is_closed(tmp_path):
+    shared = {"TPUMON_PAUSE_DIR": str(tmp_path)}
+    fast = ("--max-duty", "100%", "--interval", "1")
+    variables = environment(tmp_path) | shared
+    with Tpumon(*SIMULATED, env=shared) as job:
+        job.wait_for(lambda: "watch it:" in job.out)
+        with Terminal([sys.executable, "-m", "tpumon", *fast], environment=variables, lines=40, cwd=tmp_path) as view:
+            view.wait_for(lambda: "LIVE" in view.text)
+            wait_until(lambda: list(tmp_path.glob("tpumon-serve-*")), 20, "the view's samples can be read")
+            beside = tpumon("once", env=shared)
+            assert "showing what http://127.0.0.1:" in beside.err
+            assert view.send("q").end() == 0
+        alone = tpumon("once", "--num-queries", "1", env=shared)
+        assert "showing what" not in alone.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from http import HTTPStatus
@@ -25,12 +26,12 @@ class Open(WebConfig):
 class Serving:
     """A server whose `/slow` waits until it is told to go on."""
 
-    def __init__(self, answer=None, security=None):
+    def __init__(self, answer=None, security=None, **given):
         self.go = threading.Event()
         self.asked = threading.Semaphore(0)
         listener = listen("127.0.0.1", 0)
         self.address = listener.getsockname()
-        self.server = WebServer(listener, answer or self._answer, security or Open())
+        self.server = WebServer(listener, answer or self._answer, security or Open(), **given)
 
     def _answer(self, request):
         if request.path == "/slow":
@@ -89,6 +90,22 @@ def test_a_request_that_is_none_is_refused(serving, request_, status):
     assert len(answer) < 1000
     assert int(answer.split()[1]) == status
     assert serving.ask().endswith(b"\r\n\r\nfine\n")
+
+
+@pytest.mark.parametrize(("uid", "status"), [(None, 403), (0, 200), (4321, 200), (4322, 403)])
+def test_one_that_is_its_users_own_answers_that_user_and_root(monkeypatch, uid, status):
+    """A connection whose user is not known may be anybody's."""
+    monkeypatch.setattr(os, "getuid", lambda: 4321)
+    monkeypatch.setattr(web, "user_at", lambda *_: uid)
+    serving = Serving(is_private=True)
+    assert int(serving.ask().split()[1]) == status
+    serving.server.close()
+
+
+def test_one_that_is_its_users_own_knows_the_user_by_the_connection():
+    serving = Serving(is_private=True)
+    assert serving.ask().endswith(b"fine\n")
+    serving.server.close()
 
 
 def test_a_client_that_says_nothing_is_dropped(monkeypatch):

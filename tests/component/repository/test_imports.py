@@ -64,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "attach": set(),
     "exporters": {
         *("analysis", "errors", "model", "untrusted_text", "outputs", "collection.recording", "system", "proto"),
-        *("aiohttp", "prometheus_client", "bcrypt", "yaml"),
+        *("discovery", "aiohttp", "prometheus_client", "bcrypt", "yaml"),
     },
     "pipeline": {"analysis", "collection", "discovery", "errors", "model", "outputs", "system", "untrusted_text"},
     "cli": {

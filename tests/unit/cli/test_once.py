@@ -419,6 +419,15 @@ def test_samples_that_do_not_come_are_not_waited_for_without_end(run, monkeypatc
     assert "too few samples" in printed
 
 
+def test_one_that_has_just_begun_is_waited_for(run, monkeypatch):
+    """A view of this host with one sample: how often it samples is not known yet."""
+    monkeypatch.setattr(enough_samples, "_LATE_S", 0.0)
+    first = [lambda worker=worker: answered(worker, interval_s=None) for worker in NAMES]
+    _, printed, taken = run([*first, *([None] * 50), *rounds(9)])
+    assert taken > len(first) + 50
+    assert "too few samples" not in printed
+
+
 def test_infeed_is_a_finding_of_three_samples(run):
     """After a single one nothing is known."""
     infeed = Spread(avg=0.5, min=0.5, max=0.5)

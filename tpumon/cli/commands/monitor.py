@@ -157,7 +157,9 @@ def _show_live(settings: MonitorSettings) -> int:
             player.show(*_opened(source))
             fetch = _nothing  # it reads the recording itself
         else:
-            feed = Feed(replace(feed_settings, source=source), wake=partial(_wake, write_end), remembers=True)
+            feed = Feed(
+                replace(feed_settings, source=source), wake=partial(_wake, write_end), remembers=True, shares=True
+            )
             shown = Display(display, feed.context.analysis)
             shown.progress = source.progress
             stack.enter_context(shown_by(shown.notice, alone=os.isatty(2)))
