@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections import deque
@@ -29,7 +30,8 @@ from tpumon_exporters.web import Request, Response
 _REMEMBERED = 4096
 _REMEMBERED_S = 60.0
 _ANSWERED = 1024
-"""Samples kept for readers, for how many seconds, and the most in one answer. Readers ask every second."""
+"""Samples kept for readers, for how many seconds, and the most in one answer. Readers ask every second; none are kept
+while nobody has asked for so long."""
 
 _STALLED_S = 15.0
 """Longest time without a heartbeat, which comes every second; beyond it, sampling is stuck."""
@@ -57,6 +59,7 @@ class Pages:
         self._lock = threading.Lock()
         self._recent: deque[tuple[int, float, Sample]] = deque(maxlen=_REMEMBERED)
         self._lasts: dict[str, Sample] = {}
+        self._asked_unix_s = -math.inf
         self._sequence = 0
         self._run = context.settings.run_id
         self._via: Sequence[str] = ()
@@ -77,6 +80,9 @@ class Pages:
             self._sequence += 1
             self._lasts[sample.worker] = sample
             now_unix_s = self._clock()
+            if not 0 <= now_unix_s - self._asked_unix_s <= _REMEMBERED_S:
+                self._recent.clear()
+                return
             while self._recent and not 0 <= now_unix_s - self._recent[0][1] <= _REMEMBERED_S:
                 self._recent.popleft()
             # Only what the JSON contains is worth the memory; of operations, those of each worker's last sample.
@@ -141,6 +147,7 @@ class Pages:
             return _refused(HTTPStatus.BAD_REQUEST, "after and changed must be those of an earlier answer")
         after = int(given["after"]) if given["after"] else None
         with self._lock:
+            self._asked_unix_s = self._clock()
             sequence = self._sequence
             wants_all = bool(given["history"] or given["changed"])
             missed = after is None or after > sequence or (wants_all and not self._has_all_after(after))

@@ -138,7 +138,7 @@ def workers(topology: str) -> Iterator[list[str]]:
             assert simulator.stdout is not None
             while "watch it:" not in (line := simulator.stdout.readline()):
                 assert line, "the simulator did not start"
-            yield line.split()[-1].split(",")
+            yield line.split("--service-addr ")[1].split()[0].split(",")
         finally:
             simulator.send_signal(signal.SIGTERM)
 
