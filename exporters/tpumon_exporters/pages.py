@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from html import escape
@@ -59,7 +60,7 @@ class Pages:
         self._lock = threading.Lock()
         self._recent: deque[tuple[int, float, Sample]] = deque(maxlen=_REMEMBERED)
         self._lasts: dict[str, Sample] = {}
-        self._asked_unix_s = -math.inf
+        self._asked_s = -math.inf  # by a clock that nobody sets
         self._sequence = 0
         self._run = context.settings.run_id
         self._via: Sequence[str] = ()
@@ -80,7 +81,7 @@ class Pages:
             self._sequence += 1
             self._lasts[sample.worker] = sample
             now_unix_s = self._clock()
-            if not 0 <= now_unix_s - self._asked_unix_s <= _REMEMBERED_S:
+            if time.monotonic() - self._asked_s > _REMEMBERED_S:
                 self._recent.clear()
                 return
             while self._recent and not 0 <= now_unix_s - self._recent[0][1] <= _REMEMBERED_S:
@@ -147,7 +148,7 @@ class Pages:
             return _refused(HTTPStatus.BAD_REQUEST, "after and changed must be those of an earlier answer")
         after = int(given["after"]) if given["after"] else None
         with self._lock:
-            self._asked_unix_s = self._clock()
+            self._asked_s = time.monotonic()
             sequence = self._sequence
             wants_all = bool(given["history"] or given["changed"])
             missed = after is None or after > sequence or (wants_all and not self._has_all_after(after))

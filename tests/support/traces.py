@@ -194,6 +194,17 @@ def cut(space: XSpace, begin_us: float, end_us: float) -> None:
             line.events.extend(whole)
 
 
+def run_ops(plane: Plane, begin_us: float, parts: Iterable[tuple]) -> float:
+    """Ops one after the other, as `run_step` has them; returns the end of the last."""
+    at_us = begin_us
+    for op, duration_us, *stats in parts:
+        ends_us = round(at_us + duration_us, 6)  # whole picoseconds: what follows must not overlap it
+        if op is not None:
+            plane.event("XLA Ops", op, at_us, ends_us - at_us, **(stats[0] if stats else {}))
+        at_us = ends_us
+    return at_us
+
+
 def run_step(plane: Plane, begin_us: float, parts: Iterable[tuple], *, length_us: float | None = None) -> float:
     """A marker, a module and their ops one after the other; returns the marker's end.
 
@@ -201,12 +212,7 @@ def run_step(plane: Plane, begin_us: float, parts: Iterable[tuple], *, length_us
         parts: (op, duration) or (op, duration, stats of the event); None instead of an op is a pause.
         length_us: of marker and module, where longer than the ops.
     """
-    at_us = begin_us
-    for op, duration_us, *stats in parts:
-        ends_us = round(at_us + duration_us, 6)  # whole picoseconds: what follows must not overlap it
-        if op is not None:
-            plane.event("XLA Ops", op, at_us, ends_us - at_us, **(stats[0] if stats else {}))
-        at_us = ends_us
+    at_us = run_ops(plane, begin_us, parts)
     end_us = at_us if length_us is None else begin_us + length_us
     plane.event("Steps", "train", begin_us, end_us - begin_us)
     plane.event("XLA Modules", "jit_train_step(42)", begin_us, end_us - begin_us)

@@ -117,8 +117,7 @@ def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | N
     span_ps = float(max(end for _, end in spans) - min(begin for begin, _ in spans)) if spans else 0.0
     total_ps, between_ps = max(ops.op_time_ps, span_ps), None
     if len(core.modules):
-        begin_ps, duration_ps = core.modules.device_span_ps()
-        without_program_ps = total_ps - covered_ps(begin_ps, begin_ps + duration_ps)
+        without_program_ps = total_ps - covered_ps(*_programs_ps(core, ops))
         between_ps = min(max(without_program_ps, 0.0), total_ps - ops.op_time_ps)
     return CoreTotals(
         place=core.place,
@@ -129,6 +128,26 @@ def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | N
         idle_between_ps=between_ps,
         op_within_ps=op_within_ps(ops.device_begin_ps, ops.device_begin_ps + ops.device_duration_ps),
     )
+
+
+def _programs_ps(core: CoreLines, ops: CoreOps) -> tuple[Ints, Ints]:
+    """Begins and ends of times in which a program runs.
+
+    A run that the window cuts has ops, but no event of its own: it runs from its first op to its last.
+    """
+    begin_ps, duration_ps = core.modules.device_span_ps()
+    end_ps = begin_ps + duration_ps
+    first_ps, last_ps = begin_ps.min(), end_ps.max()
+    op_begin_ps, op_end_ps = ops.device_begin_ps, ops.device_begin_ps + ops.device_duration_ps
+    before, after = op_begin_ps < first_ps, op_end_ps > last_ps
+    begins, ends = [begin_ps], [end_ps]
+    if before.any():
+        begins.append(op_begin_ps[before][:1])
+        ends.append(np.minimum(op_end_ps[before].max(keepdims=True), first_ps))
+    if after.any():
+        begins.append(np.maximum(op_begin_ps[after][:1], last_ps))
+        ends.append(op_end_ps[after].max(keepdims=True))
+    return np.concatenate(begins), np.concatenate(ends)
 
 
 def op_within_ps(begin_ps: Ints, end_ps: Ints) -> int | None:

@@ -222,6 +222,7 @@ def test_only_those_of_the_last_trace_are_kept():
 def test_an_exporter_hands_on_those_of_the_last_trace():
     """To a reader that has seen nothing yet, and to one that asks for what is new."""
     with serving("trace") as output:
+        get(output, "/samples")
         output.add(replace(TOP, time_unix_s=1000.0))
         output.add(replace(TOP, time_unix_s=1010.0))
         for query in ("", "?after=0", "?after=1"):

@@ -313,6 +313,16 @@ def test_the_host_is_not_blamed_for_gaps_within_programs():
     assert set(Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.02)) == {"idle"}
 
 
+def test_idle_time_that_is_neither_mostly_between_programs_nor_mostly_within_is_found():
+    """Each part alone is below the limit."""
+    known = {"input_wait_ratio": 0.0, "compile_ratio": 0.0}
+    found = Job().round(3, **IDLE | {"idle_ratio": 0.26}, **known, idle_between_programs_ratio=0.16)
+    assert set(found) == {"idle"}
+    assert (
+        "16% between its programs: there it waits for its host, and for the rest programs run" in found["idle"].sentence
+    )
+
+
 def test_a_slow_core_is_not_excluded_where_single_cores_are_not_seen():
     """By Monitor; a trace shows them, so that `straggler` finds one."""
     known = {"input_wait_ratio": 0.0, "compile_ratio": 0.0}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.captures import real_trace
-from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, WHILE, Op, Traced, run_step
+from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, WHILE, Op, Traced, run_ops, run_step
 from support.truncated import whole
 from tpumon.model.figure_table import OP_KINDS
 from tpumon.simulator.scenario import SECOND, SimulatedJob
@@ -114,6 +114,17 @@ def test_idle_is_told_between_programs_and_within():
     found = of(traced)
     assert found.idle_ratio == pytest.approx((5 + 5 + 15 + 20) / 400)
     assert found.idle_between_programs_ratio == pytest.approx(20 / 400)
+
+
+def test_a_run_that_the_window_cuts_is_a_program_although_it_has_no_event():
+    """Before and after the whole run 20 us without a program; within the cut ones 10 us without an op."""
+    traced = Traced()
+    core = traced.core(0)
+    run_ops(core, 0, [(CONV, 30), (None, 10), (CONV, 20)])
+    run_ops(core, run_step(core, 80, [(CONV, 100)]) + 20, [(CONV, 30), (None, 10), (CONV, 20)])
+    found = of(traced)
+    assert found.idle_ratio == pytest.approx(60 / 260)
+    assert found.idle_between_programs_ratio == pytest.approx(40 / 260)
 
 
 def simulated(scenario, at_s=3.017, level=2, topology="v4-32"):

@@ -272,13 +272,13 @@ class Idle(_WholeWorkers):
     )
 
     def severity_ratio(self, member: Member[IdleAndInput, Busiest | None]) -> float | str:
-        """Relative to the limit; where input is known, of what is not between programs: `host-bound` has that."""
-        idle = member.seen.figures.idle_ratio
+        """Relative to the limit; where input is known and `host-bound` has what is between programs, of the rest."""
+        idle, between = member.seen.figures.idle_ratio, _between_ratio(member.seen) or 0.0
         if idle is None:
             return "idle time is not known"
-        if member.memory.share is not None:
-            return (idle - (_between_ratio(member.seen) or 0.0)) / IDLE_LIMIT_RATIO
-        return self.of_idle(idle, member)
+        if member.memory.share is None:
+            return self.of_idle(idle, member)
+        return (idle - between if between > IDLE_LIMIT_RATIO else idle) / IDLE_LIMIT_RATIO
 
     def detail(self, member: Member[IdleAndInput, Busiest | None]) -> FindingDetail:
         """Says where it is idle, and what is not known."""
@@ -287,6 +287,9 @@ class Idle(_WholeWorkers):
         if between is not None and between < idle / 2:
             why = "for the rest programs run, but none of their ops"
             remedy = _REMEDY_WITHIN
+        elif between is not None and member.memory.share is not None:
+            why = "there it waits for its host, and for the rest programs run, but none of their ops"
+            remedy = HostBound.remedy
         else:
             why = "it waits for its host, for input or for dispatch"
             remedy = "" if seen.figures.compile_ratio is None else _REMEDY_WITH_HOST_EVENTS
