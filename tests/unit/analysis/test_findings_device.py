@@ -269,7 +269,7 @@ def test_what_another_worker_explains_is_no_longer_a_cause_at_once():
     """The slice's input explains why `b` is idle, before `b` is asked again."""
     idle = {"idle_ratio": 0.4, "op_time_ratios": dict.fromkeys(OP_KINDS, 0.0) | {"compute": 0.6}}
     job = Job("a", "b")
-    assert set(job.round(3, **idle)) == {"idle"}
+    assert set(job.round(4, **idle)) == {"idle"}
 
     def causes(worker):
         return {cause.finding for cause in job.fleet.status(job.now + 1).workers[worker].verdict.causes}
@@ -311,6 +311,25 @@ def test_the_host_is_not_blamed_for_gaps_within_programs():
     known = {"input_wait_ratio": 0.0, "compile_ratio": 0.0}
     assert set(Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.35)) == {"host-bound"}
     assert set(Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.02)) == {"idle"}
+
+
+def test_while_too_few_samples_tell_who_waits_for_whom_the_host_is_only_suspected():
+    """Then all workers have the finding at once, as severe as each other; a restart changes nothing of that."""
+    host_bound = IDLE | {"input_wait_ratio": 0.0, "compile_ratio": 0.0, "idle_between_programs_ratio": 0.35}
+    job = Job("a", "b", "c", "d")
+    assert not job.round(3, **host_bound)
+    assert job.reasons()["host-bound"] == "tpumon has too few samples to tell who waits for whom"
+    assert set(job.round(1, **host_bound)["host-bound"].workers) == set("abcd")
+    assert severities_of(job) == {"warning"}
+    job.round(1, runtime={"uptime_s": 1000.0}, **host_bound)
+    job.round(1, runtime={"uptime_s": 5.0}, others={"runtime": {"uptime_s": 1005.0}}, **host_bound)
+    job.round(1, **host_bound)
+    assert severities_of(job) == {"warning"}
+
+
+def severities_of(job):
+    workers = job.fleet.status(job.now + 3).workers.values()
+    return {cause.severity for each in workers for cause in each.verdict.causes if cause.finding == "host-bound"}
 
 
 def test_idle_time_that_is_neither_mostly_between_programs_nor_mostly_within_is_found():

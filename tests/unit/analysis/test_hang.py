@@ -253,7 +253,7 @@ def test_each_severity_above_info_is_a_change_once():
     changes = [one for one in job.fleet.status(job.last).changes if one.worker == "w0"]
     assert [one.status for one in changes] == ["no-activity", "warning", "critical", "paused", "no-activity"]
     assert [one.time_unix_s - changes[0].time_unix_s - INTERVAL_S for one in changes[1:3]] == [300, 600]
-    assert changes[2].sentence.startswith("critical: nothing runs for 6")
+    assert changes[2].sentence.startswith("critical: no activity seen for 6")
     again = Analysis()
     again.resume(job.fleet.kept(job.last), job.last + 60)
     job.fleet = Slice("w0", "w1", fleet=again, at=job.at).fleet

@@ -58,15 +58,15 @@ def test_a_hang_of_a_slice_is_one_change_that_names_who_stopped():
     """Whatever words each worker has for it."""
     names = ["w0", "w1", "w2"]
     words = (
-        "waits for w1, nothing runs for 606 s",
-        "w1 stopped first, nothing runs for 605 s",
-        "nothing runs for 610 s",
+        "waits for w1, no activity seen for 606 s",
+        "w1 stopped first, no activity seen for 605 s",
+        "no activity seen for 610 s",
     )
     changes = [
         replace(change(name, 10.0, severity="critical", words=said, before="no-activity"), state="no-activity")
         for name, said in zip(names, words, strict=True)
     ]
-    assert lines(changes, targets(*names)) == [("all 3 workers of s", "w1 stopped first, nothing runs for 605 s")]
+    assert lines(changes, targets(*names)) == [("all 3 workers of s", "w1 stopped first, no activity seen for 605 s")]
 
 
 def test_other_changes_stay_apart():

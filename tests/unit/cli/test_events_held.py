@@ -36,7 +36,7 @@ def test_what_a_slice_has_is_held_until_all_its_workers_were_sampled(monkeypatch
     printer = events._Printer("text", SimpleNamespace(status=status))
     change = Change(
         number=1, time_unix_s=1e9, worker="a", what="severity", state="no-activity", severity="critical",
-        words="waits for b, nothing runs for 606 s",
+        words="waits for b, no activity seen for 606 s",
     )  # fmt: skip
     printer.add([], SimpleNamespace(worker="b"))
     printer.add([change], SimpleNamespace(worker="a"))
@@ -46,8 +46,8 @@ def test_what_a_slice_has_is_held_until_all_its_workers_were_sampled(monkeypatch
         assert capsys.readouterr().out == printed
     assert len(asked) == 1  # not at each look: of thousands of workers it takes long
     printer.add(
-        [replace(change, worker="b", words="b stopped first, nothing runs for 610 s")], SimpleNamespace(worker="b")
+        [replace(change, worker="b", words="b stopped first, no activity seen for 610 s")], SimpleNamespace(worker="b")
     )
     now_s[0] += 4
     printer.print_due()
-    assert capsys.readouterr().out == "then  all 2 workers of s  critical: b stopped first, nothing runs for 610 s\n"
+    assert capsys.readouterr().out == "then  all 2 workers of s  critical: b stopped first, no activity seen for 610 s\n"

@@ -306,7 +306,7 @@ def test_a_worker_on_which_nothing_runs_says_so_without_runtime_metrics():
     for i in range(1, 4):
         add(fleet, "a", NOW + 10 * i, reason="empty-trace")
         verdict = fleet.status(NOW + 10 * i).workers["a"].verdict
-    assert (verdict.state, words(verdict)) == ("no-activity", ("nothing runs for 30 s",))
+    assert (verdict.state, words(verdict)) == ("no-activity", ("no activity seen for 30 s",))
     assert verdict.causes[0].severity == "info"
 
 

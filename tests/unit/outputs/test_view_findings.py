@@ -321,13 +321,13 @@ def test_a_row_says_the_worst_cause_only():
 def test_a_hang_is_said_in_the_row():
     """From the first moment on; while it is no more than a pause may be, that it may be one. The mark is the hang's."""
     for severity, word, mark in (("info", "may hang", "N"), ("warning", "hang", "!"), ("critical", "hang", "X")):
-        stuck = Cause(words="nothing runs for 400 s", finding="hang", severity=severity, since_unix_s=NOW - 400)
+        stuck = Cause(words="no activity seen for 400 s", finding="hang", severity=severity, since_unix_s=NOW - 400)
         display = told(workers=4)
         display.add(failed(name_of(3), "empty-trace", "the trace holds no event", findings=(stuck,)))
         display.refresh(NOW)
         line = line_about(display, "NO ACTIVITY 0s: ")
         assert f" {mark} {name_of(3)} " in line
-        assert f"{word}: nothing runs" in line
+        assert f"{word}: no activity" in line
 
 
 # ---- order

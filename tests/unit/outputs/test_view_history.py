@@ -534,7 +534,7 @@ def test_a_worker_where_nothing_runs_looks_like_it():
     assert row.startswith(" N ")
     assert "NO ACTIVITY" in row
     assert "N 1 no activity" in lines(display, 120)[0]
-    hang = Cause(words="nothing runs for 610 s", finding="hang", severity="critical", since_unix_s=NOW - 610)
+    hang = Cause(words="no activity seen for 610 s", finding="hang", severity="critical", since_unix_s=NOW - 610)
     display.add(failed(name_of(3), "empty-trace", "nothing ran", findings=(hang,)))
     display.refresh(NOW)
     assert "X 1 critical" in lines(display, 120)[0]

@@ -49,6 +49,14 @@ def count_current(job: JobState, stale: Collection[str]) -> None:
             slice_state.is_early = any(_may_straggle(worker) for worker in slice_state.workers)
 
 
+def ends_being_early(slice_state: SliceState) -> bool:
+    """Notes that enough samples tell now who waits for whom in a slice; True if they did not at the last look."""
+    if not slice_state.is_early or slice_state.job.queries:  # not counted now
+        return False
+    slice_state.is_early = any(_may_straggle(worker) for worker in slice_state.workers)
+    return not slice_state.is_early
+
+
 def _may_straggle(worker: WorkerState) -> bool:
     """True if too few samples tell whether others wait for it."""
     states = worker.finding_states

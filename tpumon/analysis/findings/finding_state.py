@@ -162,7 +162,7 @@ class FindingState:
         if member.is_after_gap and severity_ratio < rule.leaves_below:
             self.above, self.since, self.detail = 0, None, None
             return
-        self._note_known(severity_ratio, at, 1 if rule.rests_on_several(member) else self.needed)
+        self._note_known(severity_ratio, member)
         # While it is about to leave, what supported it last stands.
         if self.since is not None and severity_ratio >= rule.leaves_below:
             self.detail = rule.detail(member)
@@ -171,6 +171,18 @@ class FindingState:
             if began is not None and is_new:
                 was_there = rule.was_there(member)
                 self.since, self.was_there = began.as_of(at), self.was_there if was_there is None else was_there
+
+    @property
+    def is_kept_back(self) -> bool:
+        """True if the finding would be present, if others had enough samples."""
+        return self.since is None and self.above >= self.needed and isinstance(self.reason, Suspected)
+
+    def settle(self, member: Member[Any, Any]) -> None:
+        """Makes the finding, for which enough samples speak, present as of the last one, if nothing keeps it back."""
+        self.reason = self.rule.why_later(member)
+        if self.reason is None and self.began is not None:
+            self.since, self.was_there, self.below = self.began.as_of(member.seen.at), self.above == self.known, 0
+            self.detail = self.rule.detail(member)
 
     def _note_unknown(self, reason: str, at: Moment) -> None:
         self.unknown += 1
@@ -184,13 +196,14 @@ class FindingState:
         if isinstance(reason, NeedsFewMoreSamples) and self.began is None:
             self.began = at
 
-    def _note_known(self, severity_ratio: float, at: Moment, needed: int) -> None:
+    def _note_known(self, severity_ratio: float, member: Member[Any, Any]) -> None:
+        at = member.seen.at
         self.above = self.above + 1 if severity_ratio > 1 else 0
         if self.above == 1 and (self.known > 1 or self.began is None):
             self.began = self.last[0] if self.last else at
         if self.since is None:
-            if self.above >= needed and self.began is not None:
-                self.since, self.was_there, self.below = self.began.as_of(at), self.above == self.known, 0
+            if self.above >= (1 if self.rule.rests_on_several(member) else self.needed):
+                self.settle(member)
             return
         self.below = self.below + 1 if severity_ratio < self.rule.leaves_below else 0
         if self.below >= min(self.needed, _LEAVES_AFTER):
@@ -299,6 +312,13 @@ class SliceState(ComparedWorkers):
     is_early: bool = False
     unseen: str | None = None
     awaited: dict[FindingId, tuple[set[str], float]] = field(default_factory=dict)
+
+    def has_begun(self, finding: FindingId) -> bool:
+        """True if any worker has a finding, or would have it if others had enough samples."""
+        if self.since.get(finding):
+            return True
+        states = (each for worker in self.workers for each in worker.finding_states if each.rule.finding == finding)
+        return self.is_early and any(each.is_kept_back for each in states)
 
     def wait_for_others(self, finding: FindingId, sampled: Container[str], at: Moment) -> None:
         """Waits for the next sample of each other worker that has figures, for two intervals at most.

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tpumon.analysis.findings.comparability import (
     count_current,
+    ends_being_early,
     has_enough,
     lacks_some,
     note_followed,
@@ -201,6 +202,10 @@ class Judge:
             count_current(slice_state.job, stale)
             for worker in workers:
                 self._apply(worker, slice_state, stale, names)
+            if ends_being_early(slice_state):
+                concerned[slice_state] = slice_state.workers
+                for worker in slice_state.workers:
+                    self._settle(worker, slice_state, stale, names)
             if notes != slice_state.job.notes:
                 concerned = {**dict.fromkeys(slice_state.job.slices, ()), **concerned}
         others = []
@@ -246,8 +251,7 @@ class Judge:
         """Applies the rules to a worker that was queried, with these others."""
         seen = worker.seen
         assert seen is not None
-        unseen = why_not_alone(slice_state)
-        why_not, lacks = why_not_compared(slice_state) or why_not_itself(worker), lacks_some(slice_state.job)
+        why_not = why_not_compared(slice_state) or why_not_itself(worker)
         for rule_index, each in enumerate(worker.finding_states):
             rule, before = each.rule, each.since
             unfit = _NOT_JUDGED.get(seen.job_kind, _NO_SERVER) if seen.job_kind in rule.not_for else None
@@ -255,24 +259,52 @@ class Judge:
                 unfit = NO_TPU
             if not rule.judges(seen.state) and (unfit is None or seen.state != "no-activity"):
                 continue
-            stats = self._stats_of_nobody[rule_index]
-            if rule.compares:
-                stats = self._slice_stats(rule_index, worker, slice_state, stale)
-            member = Member(seen, each.memory, stats, unseen, each.is_after_gap(seen))
+            member = self._member(rule_index, worker, slice_state, stale)
             each.judge(member, unfit or (why_not if rule.compares_slices else None))
-            if lacks and rule.waits and each.detail is not None:
-                each.detail = replace(each.detail, severity="info")
-            if seen.job_kind in rule.info_for and each.detail is not None:
-                each.detail = _as_info(each.detail, _NO_ALARM[seen.job_kind])
-            if each.since is not before:
-                if rule.finding in _HIDDEN and not each.was_there and not slice_state.since.get(rule.finding):
-                    # The worker that the others may wait for is awaited, too: its next sample tells whether they do.
-                    known = () if rule.rests_on_several(member) else queried
-                    slice_state.wait_for_others(rule.finding, known, seen.at)
-                self._note(slice_state, rule.finding, worker, each.since)
-                if rule.names_cause and not slice_state.since.get(rule.finding):  # what it explained leaves, too
-                    for finding in _HIDDEN & slice_state.since.keys():
-                        slice_state.wait_for_others(finding, queried, seen.at)
+            self._note_judged(member, each, before, queried)
+
+    def _settle(
+        self, worker: WorkerState, slice_state: SliceState, stale: Collection[str], queried: Container[str]
+    ) -> None:
+        """Shows the findings of a worker that too few samples of others kept back."""
+        for rule_index, each in enumerate(worker.finding_states):
+            if each.is_kept_back:
+                before, member = each.since, self._member(rule_index, worker, slice_state, stale)
+                each.settle(member)
+                self._note_judged(member, each, before, queried)
+
+    def _member(
+        self, rule_index: int, worker: WorkerState, slice_state: SliceState, stale: Collection[str]
+    ) -> Member[Any, Any]:
+        """A worker as a rule judges it."""
+        seen, each = worker.seen, worker.finding_states[rule_index]
+        assert seen is not None
+        stats = self._stats_of_nobody[rule_index]
+        if each.rule.compares:
+            stats = self._slice_stats(rule_index, worker, slice_state, stale)
+        return Member(seen, each.memory, stats, why_not_alone(slice_state), each.is_after_gap(seen))
+
+    def _note_judged(
+        self, member: Member[Any, Any], each: FindingState, before: Moment | None, queried: Container[str]
+    ) -> None:
+        """Notes what was judged of a worker, and how much of it alarms; `before`: since when it was present before."""
+        rule, seen = each.rule, member.seen
+        worker = self._workers[seen.target.worker]
+        slice_state = self._slices[worker.slice_key]
+        if rule.waits and each.detail is not None and lacks_some(slice_state.job):
+            each.detail = replace(each.detail, severity="info")
+        if seen.job_kind in rule.info_for and each.detail is not None:
+            each.detail = _as_info(each.detail, _NO_ALARM[seen.job_kind])
+        if each.since is before:
+            return
+        if rule.finding in _HIDDEN and not each.was_there and not slice_state.has_begun(rule.finding):
+            # The worker that the others may wait for is awaited, too: its next sample tells whether they do.
+            known = () if rule.rests_on_several(member) else queried
+            slice_state.wait_for_others(rule.finding, known, seen.at)
+        self._note(slice_state, rule.finding, worker, each.since)
+        if rule.names_cause and not slice_state.since.get(rule.finding):  # what it explained leaves, too
+            for finding in _HIDDEN & slice_state.since.keys():
+                slice_state.wait_for_others(finding, queried, seen.at)
 
     def _slice_stats(
         self, rule_index: int, worker: WorkerState, slice_state: SliceState, stale: Collection[str]

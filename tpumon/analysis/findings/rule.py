@@ -203,6 +203,10 @@ class Rule(Generic[MemoryT, StatsT]):
         """True if what is above the limit comes from several samples already, so that it is there at once."""
         return False
 
+    def why_later(self, _member: Member[MemoryT, StatsT]) -> Suspected | None:
+        """Reason for which what is above the limit is not shown yet, however many samples agree; None: none."""
+        return None
+
     def began(self, _member: Member[MemoryT, StatsT]) -> Moment | None:
         """Begin of a finding that is present, if that was before the first sample above the limit."""
         return None

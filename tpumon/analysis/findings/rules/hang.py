@@ -255,11 +255,11 @@ class Hang(Rule[Activity, SliceActivity]):
                 value=memory.silent_s, threshold=passed_s or None, reference=memory.longest_s or None
             )
         }
-        sentence = f"{{who}}, no step and no op has run for {memory.silent_s:.0f} s."
+        sentence = f"{{who}}, no step and no op was seen for {memory.silent_s:.0f} s."
         idle_s = 0.0 if memory.active is None else seconds_between(memory.active, member.seen.at)
         if idle_s - memory.silent_s > _UNSEEN_S:
             sentence += f" It was last seen running {idle_s:.0f} s ago; what it did in between is not known."
-        words = f"nothing runs for {memory.silent_s:.0f} s"
+        words = f"no activity seen for {memory.silent_s:.0f} s"
         size = member.seen.figures.queue_size
         if size is not None:
             evidence["queue_size"] = Evidence(value=size)

@@ -138,6 +138,11 @@ class _WholeWorkers(Rule[IdleAndInput, Busiest | None]):
             return idle / IDLE_LIMIT_RATIO if idle > IDLE_LIMIT_RATIO else Suspected(_MAY_BE_AWAITED)
         return _FIRST * awaited.most / IDLE_LIMIT_RATIO
 
+    def why_later(self, member: Member[IdleAndInput, Busiest | None]) -> Suspected | None:
+        """While too few samples tell who waits for whom, a worker that waits for a straggler looks the same."""
+        waits = isinstance(member.unseen, NeedsFewMoreSamples) and not self.rests_on_several(member)
+        return Suspected(f"tpumon {member.unseen}") if waits else None
+
     def rests_on_several(self, member: Member[IdleAndInput, Busiest | None]) -> bool:
         """True of the worker for which others may wait: medians of several samples tell that."""
         awaited = self.awaited(member)
@@ -148,8 +153,8 @@ class _WholeWorkers(Rule[IdleAndInput, Busiest | None]):
     ) -> FindingDetail:
         """A device that waits; a warning only where that cannot be for a worker that is not followed."""
         seen, unseen = member.seen, member.unseen
-        if self.rests_on_several(member) and isinstance(unseen, NeedsFewMoreSamples):
-            unseen = None  # so that it counts no less than those that wait for it, which have later samples
+        if isinstance(unseen, NeedsFewMoreSamples):
+            unseen = None  # it was present before
         idle, between = seen.figures.idle_ratio or 0.0, seen.figures.idle_between_programs_ratio
         idles = _idle_words(seen)
         waits = why if unseen is None else f"it waits for its host or for another worker (tpumon {unseen})"
