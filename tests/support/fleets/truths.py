@@ -82,7 +82,9 @@ def shown(stretch: Stretch, names: Sequence[str]) -> tuple[dict[str, Expected], 
         must["collective-bound"] = set()
     elif least > 0.3 * (1 - _NEAR):
         near.add("collective-bound")
-    expected = {finding: Expected(frozenset(who) or None) for finding, who in must.items() if finding not in near}
+    expected = {
+        finding: Expected(frozenset(who) or None, since_s=0.0) for finding, who in must.items() if finding not in near
+    }
     return expected, frozenset(near)
 
 

@@ -21,8 +21,9 @@ _OF_SERVERS = (
 )
 _BLOCKS = 5
 _LONG_S, _LEAST_RISE_RATIO = 180.0, 0.02  # from the first block to the last; activity makes waves of about 1 %
-_SHORT_S, _FAST_RISE_RATIO = 60.0, 0.05  # what fills within half an hour
+_SHORTER_S, _FAST_RISE_RATIO = (120.0, 60.0), 0.05  # what fills within half an hour
 _EVEN_RATIO = 0.3  # of the mean rise from block to block: a leak rises evenly, loading and warming up do not
+_STEADY_RATIO, _STEADY_RISE_RATIO = 0.7, 0.015  # so even a rise is certain where it is small
 _FULL_RATIO = 0.99
 _LONGEST_S = 6 * 3600.0  # until it is full
 _SOON_S, _CRITICAL_S = 3600.0, 900.0
@@ -106,12 +107,14 @@ class _Blocks:
     Attributes:
         block_s: their length.
         rise_ratio: the least rise from the first to the last that counts.
+        steady_ratio: the same where all rise alike, as nothing but a slope does.
         highest: the highest of the blocks before these.
         rises_from: begin of the first of the blocks that rose one after the other.
     """
 
     block_s: float
     rise_ratio: float
+    steady_ratio: float = _LEAST_RISE_RATIO
     highest: float = 0.0
     rises_from: Moment | None = None
     began: Moment | None = None
@@ -138,10 +141,12 @@ class _Blocks:
         faster. A return to an earlier level is no growth.
         """
         values = [block.usual for block in self.blocks]
-        if len(values) < _BLOCKS or values[-1] - max(values[0], self.highest) < self.rise_ratio:
+        if len(values) < _BLOCKS:
             return None
         rise, rises = values[-1] - values[0], [later - value for value, later in pairwise(values)]
-        if min(rises) < _EVEN_RATIO * rise / (_BLOCKS - 1):
+        is_steady = min(rises) >= _STEADY_RATIO * rise / (_BLOCKS - 1)
+        least = self.steady_ratio if is_steady else self.rise_ratio
+        if values[-1] - max(values[0], self.highest) < least or min(rises) < _EVEN_RATIO * rise / (_BLOCKS - 1):
             return None
         first, middle, last = self.blocks[0], self.blocks[_BLOCKS // 2], self.blocks[-1]
         before, lately, mean = first.pace(middle), middle.pace(last), first.pace(last)
@@ -159,15 +164,17 @@ class _Blocks:
 
 @dataclass(slots=True)
 class HbmBlocks:
-    """HBM in use, in blocks of three minutes and in short ones while the job runs."""
+    """HBM in use, in blocks of three minutes and in shorter ones while the job runs."""
 
     long: _Blocks = field(default_factory=lambda: _Blocks(_LONG_S, _LEAST_RISE_RATIO))
-    short: _Blocks = field(default_factory=lambda: _Blocks(_SHORT_S, _FAST_RISE_RATIO))
+    shorter: tuple[_Blocks, ...] = field(
+        default_factory=lambda: tuple(_Blocks(each_s, _FAST_RISE_RATIO, _STEADY_RISE_RATIO) for each_s in _SHORTER_S)
+    )
 
     def growing(self, seen: Observation) -> tuple[_Blocks, _Left] | None:
         """Longest blocks that show growth, and the shortest time until HBM is full by any blocks; None: no growth."""
         used = seen.values[HBM.key] or 0.0
-        known = [(one, left) for one in (self.long, self.short) if (left := one.left(used, seen.at)) is not None]
+        known = [(one, left) for one in (self.long, *self.shorter) if (left := one.left(used, seen.at)) is not None]
         return (known[0][0], min(left for _, left in known)) if known else None
 
 
@@ -194,7 +201,8 @@ class HbmGrowing(Rule[HbmBlocks, None]):
             return
         memory.long.add(used, seen.at)
         if seen.state == "live":
-            memory.short.add(used, seen.at)
+            for blocks in memory.shorter:
+                blocks.add(used, seen.at)
 
     def severity_ratio(self, member: Member[HbmBlocks, None]) -> float | str:
         """6 hours relative to the time until it is full; 0 if it does not rise all the time."""
@@ -204,7 +212,7 @@ class HbmGrowing(Rule[HbmBlocks, None]):
         if (growing := memory.growing(member.seen)) is not None:
             return _LONGEST_S / max(growing[1].most_s, 1.0)
         if len(memory.long.blocks) < _BLOCKS:
-            return f"it takes {_BLOCKS * _LONG_S / 60:.0f} minutes of samples, unless it fills fast"
+            return f"it takes {_BLOCKS * _LONG_S / 60:.0f} minutes of samples, unless it grows steadily"
         return 0.0
 
     def began(self, member: Member[HbmBlocks, None]) -> Moment | None:
