@@ -231,6 +231,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
         device_time_source: whether that time is of the programs in traces, or from the duty cycle of libtpu.
         padding_ratio: share of the computed tokens that are padding up to the next compiled size.
         host_gap_ratio: share of the time with requests in which no program ran.
+        kv_pool_hbm_ratio: share of HBM that its cache was given; None so far, as no server tells its bytes.
     """
 
     busy_ratio: float | None = None
@@ -247,6 +248,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
     device_time_source: Literal["programs", "libtpu"] | None = None
     padding_ratio: float | None = None
     host_gap_ratio: float | None = None
+    kv_pool_hbm_ratio: float | None = None
 
     @property
     def requests(self) -> float | None:

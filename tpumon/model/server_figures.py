@@ -191,10 +191,19 @@ HOST_GAP = FigureSpec(
     origin="both",
     metric="tpu_server_host_gap_ratio",
 )
+KV_POOL = FigureSpec(
+    key="kv-pool",
+    fields=("server.kv_pool_hbm_ratio",),
+    label="KV cache of HBM",
+    about="Share of HBM that a server's cache of keys and values was given.",
+    value=_of_server("kv_pool_hbm_ratio"),
+    origin="both",
+    metric="tpu_server_kv_pool_hbm_ratio",
+)
 
 SERVER_FIGURES: tuple[FigureSpec, ...] = (BUSY, PROGRAM, TOKENS, WAITING, KV_USED, RUNNING, PROMPT_TOKENS, FIRST_TOKEN,
                                       LATE_FIRST_TOKEN, PREEMPTIONS, DEVICE_PER_TOKEN, SERVER_PADDING,
-                                      HOST_GAP)  # fmt: skip
+                                      HOST_GAP, KV_POOL)  # fmt: skip
 """Figures of servers; the ones by which servers are compared come first."""
 
 

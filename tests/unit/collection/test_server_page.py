@@ -101,7 +101,7 @@ LACKS = "the server has no metric of this"
 ODD = "the server's metric holds an impossible value"
 ALL = {
     *("requests_running", "requests_waiting", "tokens_per_s", "prompt_tokens_per_s"),
-    *("time_to_first_token_s", "kv_used_ratio", "preemptions_per_s"),
+    *("time_to_first_token_s", "kv_used_ratio", "preemptions_per_s", "kv_pool_hbm_ratio"),
 }
 
 
@@ -132,9 +132,10 @@ def test_gauges_of_each_version(text, running, engines):
     expected = ServerFigures(requests_running=running, requests_waiting=2, kv_used_ratio=0.25, engines=engines)
     assert figures.server == expected
     rates = {"tokens_per_s", "prompt_tokens_per_s", "time_to_first_token_s", "preemptions_per_s"}
-    assert figures.absent.keys() == rates | (set() if running else {"requests_running"})
+    assert figures.absent.keys() == rates | {"kv_pool_hbm_ratio"} | (set() if running else {"requests_running"})
+    assert "how many bytes" in figures.absent["kv_pool_hbm_ratio"]
     if running:
-        assert set(figures.absent.values()) == {FIRST}
+        assert {figures.absent[rate] for rate in rates} == {FIRST}
     else:
         assert "not their number" in figures.absent["requests_running"]
         assert figures.absent["preemptions_per_s"] == LACKS
@@ -147,7 +148,8 @@ def test_rates_since_the_reading_before():
     assert figures.server.tokens_per_s == pytest.approx(100)
     assert figures.server.prompt_tokens_per_s == pytest.approx(80)
     assert figures.server.preemptions_per_s == 0
-    assert figures.absent == {"time_to_first_token_s": "no request got its first token since the reading before"}
+    assert figures.absent["time_to_first_token_s"] == "no request got its first token since the reading before"
+    assert figures.absent.keys() == {"time_to_first_token_s", "kv_pool_hbm_ratio"}
 
 
 def test_jetstream_counts_tokens_when_a_request_ends():
