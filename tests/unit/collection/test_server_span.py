@@ -139,6 +139,14 @@ def test_device_time_per_token():
     assert last(*samples, extra_read=False).server.device_s_per_token is None  # nothing new was said
 
 
+def test_device_time_per_token_is_of_the_windows_whose_tokens_are_counted():
+    """The tokens of the last one come with the next reading."""
+    samples = [traced(DECODE, server=says(tokens_per_s=rate)) for rate in (None, 12.0, 12.0)]
+    last_one = traced(DECODE, busy_s=0.0, server=says(tokens_per_s=12.0))
+    assert last(*samples, last_one).server.device_s_per_token == pytest.approx(0.6 * 4 / 12)
+    assert last(*samples, last_one, last_one).server.device_s_per_token == pytest.approx(0.45 * 4 / 12)
+
+
 def test_libtpus_duty_cycle_is_the_better_witness():
     devices = tuple(DeviceFigures(device=str(i), runtime_duty_cycle_ratio=ratio) for i, ratio in enumerate((0.2, 0.4)))
     sample = traced(DECODE, server=says(tokens_per_s=12.0))

@@ -133,7 +133,7 @@ class ServerSpan:
         busy = _busy_ratio(windows) if known and traced_s > 0 else None
         why_not_busy = _NO_PROGRAMS if traced_s <= 0 else _CALLS_ONLY
         gap, why_no_gap = self._host_gap(windows) if busy is not None else (None, why_not_busy)
-        device_s, source, why_no_device_s = self._device_s_per_token(busy)
+        device_s, source, why_no_device_s = self._device_s_per_token(windows if known else ())
         if server.engines is not None:  # and the windows are of one of them
             gap = device_s = source = None
             why_no_gap = why_no_device_s = f"its page counts the requests of {server.engines} engines together"
@@ -154,11 +154,19 @@ class ServerSpan:
         }
 
     def _device_s_per_token(
-        self, busy_ratio: float | None
+        self, windows: Sequence[_Window]
     ) -> tuple[float | None, Literal["programs", "libtpu"] | None, str]:
-        """Time in programs on all cores per generated token, by libtpu's duty cycle where that is there."""
+        """Time in programs on all cores per generated token, by libtpu's duty cycle where that is there.
+
+        Of the windows those that began while tokens were counted: those of the last one are told by the next reading.
+        """
         tokens_per_s, duty_ratio = _mean_over_time(self._tokens_per_s), _mean_over_time(self._duty)
-        ratio = busy_ratio if duty_ratio is None else duty_ratio
+        counted = [
+            window
+            for window in windows
+            if any(each.at_s - each.for_s <= window.at_s < each.at_s for each in self._tokens_per_s)
+        ]
+        ratio = _busy_ratio(counted) if duty_ratio is None else duty_ratio
         if tokens_per_s is None:
             return None, None, _NO_TOKENS
         if not tokens_per_s:
