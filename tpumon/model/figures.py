@@ -223,6 +223,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
         requests_running, requests_waiting: as the server counts them now.
         engines: how many engines it counts together; None: one, or it does not say.
         tokens_per_s: tokens that it generated, per second.
+        tokens_per_s_per_chip: the same for each chip of this worker.
         prompt_tokens_per_s: tokens of prompts that it took in, per second.
         time_to_first_token_s: of the requests since the figures before.
         kv_used_ratio: share of its cache of keys and values that is in use.
@@ -240,6 +241,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
     requests_waiting: float | None = None
     engines: int | None = None
     tokens_per_s: float | None = None
+    tokens_per_s_per_chip: float | None = None
     prompt_tokens_per_s: float | None = None
     time_to_first_token_s: Percentiles | None = None
     kv_used_ratio: float | None = None

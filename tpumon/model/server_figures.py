@@ -123,6 +123,17 @@ RUNNING = FigureSpec(
     origin="requests",
     metric="tpu_server_requests_running",
 )
+TOKENS_PER_CHIP = FigureSpec(
+    key="tokens-per-chip",
+    fields=("server.tokens_per_s_per_chip",),
+    label="Tokens/s per chip",
+    about="Tokens that a server generates, per second and chip of its worker.",
+    value=_of_server("tokens_per_s_per_chip"),
+    unit="rate",
+    worse="low",
+    origin="both",
+    metric="tpu_server_tokens_per_second_per_chip",
+)
 PROMPT_TOKENS = FigureSpec(
     key="prompt-tokens",
     fields=("server.prompt_tokens_per_s",),
@@ -203,7 +214,7 @@ KV_POOL = FigureSpec(
 
 SERVER_FIGURES: tuple[FigureSpec, ...] = (BUSY, PROGRAM, TOKENS, WAITING, KV_USED, RUNNING, PROMPT_TOKENS, FIRST_TOKEN,
                                       LATE_FIRST_TOKEN, PREEMPTIONS, DEVICE_PER_TOKEN, SERVER_PADDING,
-                                      HOST_GAP, KV_POOL)  # fmt: skip
+                                      HOST_GAP, TOKENS_PER_CHIP, KV_POOL)  # fmt: skip
 """Figures of servers; the ones by which servers are compared come first."""
 
 

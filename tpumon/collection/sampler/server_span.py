@@ -31,6 +31,7 @@ _NEARLY_ALL = 0.9
 _NO_PROGRAMS = "no trace of the last two minutes shows programs of a server"
 _CALLS_ONLY = "the trace shows calls on the host, not when their programs run"
 _NO_REQUESTS, _NO_TOKENS = "nothing tells its requests", "nothing tells how many tokens it generates"
+_NO_CHIPS = "no trace tells how many chips its worker has"
 _NO_BATCHES = "the host annotates no batch in the windows; host tracer level 1 shows those of tpu-inference"
 
 
@@ -66,6 +67,7 @@ class ServerSpan:
         self._tokens_per_s: deque[_Weighted] = deque()
         self._duty: deque[_Weighted] = deque()
         self._cores = 1
+        self._chips = 0
         self._serves = False
         self._noted_s: float | None = None
         self._read_s: float | None = None
@@ -83,7 +85,7 @@ class ServerSpan:
         Args:
             sample: profiler and extra sources together.
             now_s: a monotonic clock's time.
-            extra_read: whether the extra sources were read for this sample.
+            extra_read: whether the server's own metrics were read for this sample.
         """
         failure = sample.failure
         if failure is not None and not sample.responded:
@@ -106,6 +108,7 @@ class ServerSpan:
                 values.popleft()
         figures, server = sample.figures, sample.figures.server
         self._cores = sample.cores or self._cores
+        self._chips = len({core.chip for core in figures.per_core if core.chip is not None}) or self._chips
         requests = server.requests if extra_read and server is not None else None
         programs = _programs(sample)
         if programs is not None:
@@ -134,9 +137,14 @@ class ServerSpan:
         why_not_busy = _NO_PROGRAMS if traced_s <= 0 else _CALLS_ONLY
         gap, why_no_gap = self._host_gap(windows) if busy is not None else (None, why_not_busy)
         device_s, source, why_no_device_s = self._device_s_per_token(windows if known else ())
+        tokens_per_s = server.tokens_per_s
+        per_chip = tokens_per_s / self._chips if tokens_per_s is not None and self._chips else None
+        why_not_per_chip = _NO_TOKENS if tokens_per_s is None else _NO_CHIPS
         if server.engines is not None:  # and the windows are of one of them
-            gap = device_s = source = None
-            why_no_gap = why_no_device_s = f"its page counts the requests of {server.engines} engines together"
+            gap = device_s = source = per_chip = None
+            why_no_gap = why_no_device_s = why_not_per_chip = (
+                f"its page counts the requests of {server.engines} engines together"
+            )
         computed = replace(
             server,
             busy_ratio=busy,
@@ -145,12 +153,14 @@ class ServerSpan:
             device_time_source=source,
             padding_ratio=_padding_ratio(windows),
             host_gap_ratio=gap,
+            tokens_per_s_per_chip=per_chip,
         )
         return computed, {
             "busy_ratio": why_not_busy,
             "device_s_per_token": why_no_device_s,
             "padding_ratio": _NO_BATCHES if windows else _NO_PROGRAMS,
             "host_gap_ratio": why_no_gap,
+            "tokens_per_s_per_chip": why_not_per_chip,
         }
 
     def _device_s_per_token(
