@@ -81,6 +81,12 @@ def test_a_long_run_is_seldom_seen_whole(duration_s, runs_per_s):
     assert step.executions_per_s == pytest.approx(runs_per_s)
 
 
+def test_runs_that_windows_only_cut_are_not_none_at_all():
+    """As where a run is longer than a window."""
+    _, step = last(traced(PREFILL, ("step", (), ()), busy_s=1.0)).server.families
+    assert (step.family, step.executions_per_s, step.duration_s, step.time_ratio) == ("step", None, None, None)
+
+
 def test_a_quiet_night_is_idle_time_and_then_all_there_is():
     server = last(traced(DECODE), empty(3.0)).server
     assert server.busy_ratio == pytest.approx(0.15)

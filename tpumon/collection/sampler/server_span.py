@@ -243,9 +243,9 @@ def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFi
     return tuple(
         FamilyFigures(
             family=family,
-            executions_per_s=_rate(durations_s[family], windows),
+            executions_per_s=_rate(durations_s[family], windows) if durations_s[family] else None,
             duration_s=_percentiles(durations_s[family]),
-            time_ratio=times_s[family] / total_s if total_s and with_times else None,
+            time_ratio=times_s[family] / total_s if times_s[family] and with_times else None,
             sizes=tuple(sorted({size for each in runs[family] for size in each.sizes}))[:MOST_SIZES],
         )
         for family in sorted(runs, key=lambda family: -times_s[family])
