@@ -41,8 +41,9 @@ def _now() -> list[Panel]:
         ),
         number(
             "Tokens",
-            f"Tokens that the selected workers generate, per second. {_OWN}",
-            Query(expr=f"sum({of('tpu_server_tokens_per_second')})"),
+            f"Tokens that the selected workers generate, per second; per chip: of the median worker. {_OWN}",
+            Query(expr=f"sum({of('tpu_server_tokens_per_second')})", legend="all"),
+            Query(expr=f"quantile(0.5, {of('tpu_server_tokens_per_second_per_chip')})", legend="per chip"),
             unit="short",
             size=(4, 4),
         ),

@@ -64,6 +64,7 @@ def healthy(number: int, now: float, **changes: Any) -> Sample:
             requests_running=4.0,
             requests_waiting=float(number % 3),
             tokens_per_s=500.0 + number,
+            tokens_per_s_per_chip=125.0,
             prompt_tokens_per_s=1000.0,
             time_to_first_token_s=Percentiles(p50=0.2, p95=0.5),
             kv_used_ratio=0.5,

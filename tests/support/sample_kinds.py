@@ -159,6 +159,7 @@ def served(worker: str = "server", **figures) -> Sample:
         "requests_running": 12.0,
         "requests_waiting": 3.0,
         "tokens_per_s": 812.5,
+        "tokens_per_s_per_chip": 406.25,
         "prompt_tokens_per_s": 3250.0,
         "time_to_first_token_s": Percentiles(p50=0.25, p95=0.75),
         "kv_used_ratio": 0.625,
@@ -249,6 +250,7 @@ KINDS: Mapping[str, Sample] = {
         **dict.fromkeys(
             ("requests_running", "requests_waiting", "tokens_per_s", "prompt_tokens_per_s", "time_to_first_token_s")
         ),
+        tokens_per_s_per_chip=None,
         **dict.fromkeys(
             ("kv_used_ratio", "preemptions_per_s", "device_s_per_token", "padding_ratio", "host_gap_ratio")
         ),

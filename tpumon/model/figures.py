@@ -223,6 +223,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
         requests_running, requests_waiting: as the server counts them now.
         engines: how many engines it counts together; None: one, or it does not say.
         tokens_per_s: tokens that it generated, per second.
+        tokens_per_s_per_chip: the same for each chip of this worker.
         prompt_tokens_per_s: tokens of prompts that it took in, per second.
         time_to_first_token_s: of the requests since the figures before.
         kv_used_ratio: share of its cache of keys and values that is in use.
@@ -231,6 +232,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
         device_time_source: whether that time is of the programs in traces, or from the duty cycle of libtpu.
         padding_ratio: share of the computed tokens that are padding up to the next compiled size.
         host_gap_ratio: share of the time with requests in which no program ran.
+        kv_pool_hbm_ratio: share of HBM that its cache was given; None so far, as no server tells its bytes.
     """
 
     busy_ratio: float | None = None
@@ -239,6 +241,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
     requests_waiting: float | None = None
     engines: int | None = None
     tokens_per_s: float | None = None
+    tokens_per_s_per_chip: float | None = None
     prompt_tokens_per_s: float | None = None
     time_to_first_token_s: Percentiles | None = None
     kv_used_ratio: float | None = None
@@ -247,6 +250,7 @@ class ServerFigures(Struct, frozen=True, kw_only=True):
     device_time_source: Literal["programs", "libtpu"] | None = None
     padding_ratio: float | None = None
     host_gap_ratio: float | None = None
+    kv_pool_hbm_ratio: float | None = None
 
     @property
     def requests(self) -> float | None:

@@ -123,6 +123,17 @@ RUNNING = FigureSpec(
     origin="requests",
     metric="tpu_server_requests_running",
 )
+TOKENS_PER_CHIP = FigureSpec(
+    key="tokens-per-chip",
+    fields=("server.tokens_per_s_per_chip",),
+    label="Tokens/s per chip",
+    about="Tokens that a server generates, per second and chip of its worker.",
+    value=_of_server("tokens_per_s_per_chip"),
+    unit="rate",
+    worse="low",
+    origin="both",
+    metric="tpu_server_tokens_per_second_per_chip",
+)
 PROMPT_TOKENS = FigureSpec(
     key="prompt-tokens",
     fields=("server.prompt_tokens_per_s",),
@@ -191,10 +202,19 @@ HOST_GAP = FigureSpec(
     origin="both",
     metric="tpu_server_host_gap_ratio",
 )
+KV_POOL = FigureSpec(
+    key="kv-pool",
+    fields=("server.kv_pool_hbm_ratio",),
+    label="KV cache of HBM",
+    about="Share of HBM that a server's cache of keys and values was given.",
+    value=_of_server("kv_pool_hbm_ratio"),
+    origin="both",
+    metric="tpu_server_kv_pool_hbm_ratio",
+)
 
 SERVER_FIGURES: tuple[FigureSpec, ...] = (BUSY, PROGRAM, TOKENS, WAITING, KV_USED, RUNNING, PROMPT_TOKENS, FIRST_TOKEN,
                                       LATE_FIRST_TOKEN, PREEMPTIONS, DEVICE_PER_TOKEN, SERVER_PADDING,
-                                      HOST_GAP)  # fmt: skip
+                                      HOST_GAP, TOKENS_PER_CHIP, KV_POOL)  # fmt: skip
 """Figures of servers; the ones by which servers are compared come first."""
 
 

@@ -72,6 +72,26 @@ class Page:
         pass
 
 
+class Rates(Page):
+    """Counts 100 tokens a second for 5 s, and then none."""
+
+    def __init__(self):
+        self.rates = iter((None, 100.0))
+
+    async def read(self):
+        return Reading(figures=Figures(server=ServerFigures(requests_running=8.0, tokens_per_s=next(self.rates, 0.0))))
+
+
+class Other(Page):
+    """A source of something else, which is read with each sample."""
+
+    name = alone = "runtime-metrics"
+    usual_interval_s = 0.1
+
+    async def read(self):
+        return Reading(figures=Figures())
+
+
 class Bursts(Traces):
     """Traces of 0.1 s of a server that is busy for 12 s of every 20 s."""
 
@@ -88,7 +108,7 @@ class Bursts(Traces):
         return taken("w", address="a:1", source="trace", cores=4, figures=figures)
 
 
-def follow(traces, **pace):
+def follow(traces, *extra_sources, **pace):
     samples = []
 
     async def no_pause():
@@ -101,7 +121,7 @@ def follow(traces, **pace):
         on_sample=samples.append,
         open_client=Channel,
         profilers=[lambda *_: traces],
-        extra_sources=[Page()],
+        extra_sources=extra_sources or [Page()],
         pause=no_pause,
     )
     virtual_time.run(sampler.run())
@@ -119,11 +139,18 @@ def test_quiet_times_are_looked_at_as_often_as_busy_ones():
     assert samples[-1].figures.server.busy_ratio == pytest.approx(0.6, abs=0.05)
 
 
+def test_a_reading_of_its_page_counts_once_though_others_are_read_more_often():
+    """Of 10 s, in which it is busy all the time, on 4 cores."""
+    samples, _ = follow(Bursts(), Rates(), Other(), num_queries=12)
+    servers = (sample.figures.server for sample in samples)
+    assert next(one for one in servers if one.tokens_per_s == 0).device_s_per_token == pytest.approx(4 / 50, rel=0.1)
+
+
 def test_both_in_one_sample(followed):
     first, empty, gone = (sample.figures.server for sample in followed[0])
     assert (first.requests_running, first.busy_ratio, first.families[0].family) == (8.0, 0.25, "decode")
     assert (empty.requests_running, empty.busy_ratio, empty.host_gap_ratio) == (8.0, 0.125, 0.875)
-    assert empty.device_s_per_token == pytest.approx(0.125 * 4 / 10)
+    assert empty.device_s_per_token == pytest.approx(0.25 * 4 / 10)  # of the first window: its tokens are told
     assert gone is None or gone.busy_ratio is None
 
 

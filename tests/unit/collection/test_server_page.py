@@ -68,6 +68,28 @@ vllm:time_to_first_token_seconds_bucket{engine="1",le="0.2",model_name="m"} 6.0
 vllm:time_to_first_token_seconds_bucket{engine="1",le="+Inf",model_name="m"} 6.0
 """
 
+# As vllm-tpu 0.32.0 writes it: the logger of the package itself, with an engine of its own settings.
+VLLM_TPU_032 = """\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="/m"} 3.0
+vllm:num_requests_waiting{engine="0",model_name="/m"} 2.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="/m",reason="capacity"} 2.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="/m",reason="deferred"} 0.0
+vllm:engine_sleep_state{engine="0",model_name="/m",sleep_state="awake"} 1.0
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0",model_name="/m"} 0.25
+# TYPE vllm:num_preemptions_total counter
+vllm:num_preemptions_total{engine="0",model_name="/m"} 0.0
+vllm:prompt_tokens_total{engine="0",model_name="/m"} 0.0
+vllm:prompt_tokens_by_source_total{engine="0",model_name="/m",source="local_compute"} 0.0
+vllm:generation_tokens_total{engine="0",model_name="/m"} 0.0
+vllm:time_to_first_token_seconds_bucket{engine="0",le="0.001",model_name="/m"} 0.0
+vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="/m"} 0.0
+vllm:time_to_first_token_seconds_count{engine="0",model_name="/m"} 0.0
+vllm:cache_config_info{block_size="16",engine="0",gpu_memory_utilization="0.92",kv_cache_memory_bytes="None",\
+num_gpu_blocks="64"} 1.0
+"""
+
 JETSTREAM_022 = """\
 # TYPE jetstream_prefill_backlog_size gauge
 jetstream_prefill_backlog_size{id="host"} 2.0
@@ -101,7 +123,7 @@ LACKS = "the server has no metric of this"
 ODD = "the server's metric holds an impossible value"
 ALL = {
     *("requests_running", "requests_waiting", "tokens_per_s", "prompt_tokens_per_s"),
-    *("time_to_first_token_s", "kv_used_ratio", "preemptions_per_s"),
+    *("time_to_first_token_s", "kv_used_ratio", "preemptions_per_s", "kv_pool_hbm_ratio"),
 }
 
 
@@ -121,10 +143,11 @@ def with_value(text: str, value: float | str, *starts: str) -> str:
         (VLLM_05, 3, None),
         (VLLM_010, 3, None),
         (VLLM_032, 3, 2),
+        (VLLM_TPU_032, 3, None),
         (JETSTREAM_022, None, None),
         (JETSTREAM_HEAD, None, 2),
     ],
-    ids=["vLLM 0.5", "vLLM 0.10", "vLLM 0.32", "JetStream 0.2.2", "JetStream at its end"],
+    ids=["vLLM 0.5", "vLLM 0.10", "vLLM 0.32", "vllm-tpu 0.32.0", "JetStream 0.2.2", "JetStream at its end"],
 )
 def test_gauges_of_each_version(text, running, engines):
     """Requests of all engines together; the cache's use is their mean. Nothing that needs two readings."""
@@ -132,9 +155,10 @@ def test_gauges_of_each_version(text, running, engines):
     expected = ServerFigures(requests_running=running, requests_waiting=2, kv_used_ratio=0.25, engines=engines)
     assert figures.server == expected
     rates = {"tokens_per_s", "prompt_tokens_per_s", "time_to_first_token_s", "preemptions_per_s"}
-    assert figures.absent.keys() == rates | (set() if running else {"requests_running"})
+    assert figures.absent.keys() == rates | {"kv_pool_hbm_ratio"} | (set() if running else {"requests_running"})
+    assert "how many bytes" in figures.absent["kv_pool_hbm_ratio"]
     if running:
-        assert set(figures.absent.values()) == {FIRST}
+        assert {figures.absent[rate] for rate in rates} == {FIRST}
     else:
         assert "not their number" in figures.absent["requests_running"]
         assert figures.absent["preemptions_per_s"] == LACKS
@@ -147,7 +171,8 @@ def test_rates_since_the_reading_before():
     assert figures.server.tokens_per_s == pytest.approx(100)
     assert figures.server.prompt_tokens_per_s == pytest.approx(80)
     assert figures.server.preemptions_per_s == 0
-    assert figures.absent == {"time_to_first_token_s": "no request got its first token since the reading before"}
+    assert figures.absent["time_to_first_token_s"] == "no request got its first token since the reading before"
+    assert figures.absent.keys() == {"time_to_first_token_s", "kv_pool_hbm_ratio"}
 
 
 def test_jetstream_counts_tokens_when_a_request_ends():

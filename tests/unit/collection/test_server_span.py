@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tpumon.collection.sampler.server_span import ServerSpan
 from tpumon.model import (
+    CoreFigures,
     DeviceFigures,
     Failure,
     FamilyRuns,
@@ -80,6 +81,12 @@ def test_a_long_run_is_seldom_seen_whole(duration_s, runs_per_s):
     assert step.executions_per_s == pytest.approx(runs_per_s)
 
 
+def test_runs_that_windows_only_cut_are_not_none_at_all():
+    """As where a run is longer than a window."""
+    _, step = last(traced(PREFILL, ("step", (), ()), busy_s=1.0)).server.families
+    assert (step.family, step.executions_per_s, step.duration_s, step.time_ratio) == ("step", None, None, None)
+
+
 def test_a_quiet_night_is_idle_time_and_then_all_there_is():
     server = last(traced(DECODE), empty(3.0)).server
     assert server.busy_ratio == pytest.approx(0.15)
@@ -139,6 +146,25 @@ def test_device_time_per_token():
     assert last(*samples, extra_read=False).server.device_s_per_token is None  # nothing new was said
 
 
+def test_tokens_of_each_chip():
+    """Of two chips with two cores each, which a trace told; an empty one tells none."""
+    cores = tuple(CoreFigures(chip=chip, core=core) for chip in (0, 1) for core in (0, 1))
+    sample = traced(DECODE, server=says(tokens_per_s=12.0))
+    fields = {name: getattr(sample.figures, name) for name in Figures.__struct_fields__} | {"per_core": cores}
+    first = changed(sample, figures=Figures(**fields))
+    assert last(first, empty(server=says(tokens_per_s=12.0))).server.tokens_per_s_per_chip == 6.0
+    assert "how many chips" in last(sample).absent["tokens_per_s_per_chip"]
+    assert "how many tokens" in last(traced(DECODE)).absent["tokens_per_s_per_chip"]
+
+
+def test_device_time_per_token_is_of_the_windows_whose_tokens_are_counted():
+    """The tokens of the last one come with the next reading."""
+    samples = [traced(DECODE, server=says(tokens_per_s=rate)) for rate in (None, 12.0, 12.0)]
+    last_one = traced(DECODE, busy_s=0.0, server=says(tokens_per_s=12.0))
+    assert last(*samples, last_one).server.device_s_per_token == pytest.approx(0.6 * 4 / 12)
+    assert last(*samples, last_one, last_one).server.device_s_per_token == pytest.approx(0.45 * 4 / 12)
+
+
 def test_libtpus_duty_cycle_is_the_better_witness():
     devices = tuple(DeviceFigures(device=str(i), runtime_duty_cycle_ratio=ratio) for i, ratio in enumerate((0.2, 0.4)))
     sample = traced(DECODE, server=says(tokens_per_s=12.0))
@@ -184,8 +210,8 @@ def test_host_gap_that_cannot_be_told(samples, why):
 def test_requests_and_tokens_of_several_engines_are_not_joined_with_the_programs_of_one():
     """Which would make its tokens cheap, and an idle one of them wait for its host."""
     figures = last(*[traced(DECODE, server=replace(says(8, tokens_per_s=12.0), engines=4))] * 3)
-    assert (figures.server.host_gap_ratio, figures.server.device_s_per_token) == (None, None)
-    for name in ("host_gap_ratio", "device_s_per_token"):
+    for name in ("host_gap_ratio", "device_s_per_token", "tokens_per_s_per_chip"):
+        assert getattr(figures.server, name) is None
         assert figures.absent[name] == "its page counts the requests of 4 engines together"
 
 

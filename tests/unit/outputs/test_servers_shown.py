@@ -91,8 +91,8 @@ def test_the_program_is_the_one_that_makes_tokens():
 
 def test_every_metric_of_a_server_has_a_value_and_no_zero_stands_for_an_absent_one():
     of_server = [m for m in SAMPLE_METRICS if m.name.startswith(("tpu_server_", "tpu_program_", "tpu_busy"))]
-    assert len(of_server) == 14
-    assert all(list(metric.values(served())) for metric in of_server)
+    assert len(of_server) == 16
+    assert all(list(metric.values(served(kv_pool_hbm_ratio=0.5))) for metric in of_server)
     bare = served(**(dict.fromkeys(ServerFigures.__struct_fields__) | {"families": ()}))
     assert not [series for metric in of_server for series in metric.values(bare)]
     assert not [series for metric in of_server for series in metric.values(traced())]

@@ -67,6 +67,12 @@ class WorkerExtraSources:
         return [ExtraReading(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
 
     @property
+    def of_server(self) -> Reading | None:
+        """The latest reading of a server's own metrics."""
+        readings = (each.result for each in self.last if isinstance(each.result, Reading))
+        return next((reading for reading in readings if reading.figures.server is not None), None)
+
+    @property
     def idle_s(self) -> float | None:
         """Seconds for which no device has run anything, as the runtime says; None where it does not say."""
         readings = [each.result for each in self.last if isinstance(each.result, Reading)]

@@ -251,8 +251,8 @@ class Sampler:
         """Runs one query of the profiler and of the extra sources at the same time; any may be missing."""
         workers = len(self._targets)
         asked_s = time.monotonic()
-        reads_extra = extra_sources.are_due(target)
-        if reads_extra:
+        before = extra_sources.of_server
+        if extra_sources.are_due(target):
             sample, _ = await asyncio.gather(worker.ask(), extra_sources.read(target, workers))
         else:  # without a task for each
             sample = await worker.ask()
@@ -260,14 +260,14 @@ class Sampler:
         if failure is not None and failure.is_silence and extra_sources.is_older(_OLD_S):
             # It waited for its turn, and silence counts by the second.
             await extra_sources.read(target, workers, again=True)
-            reads_extra = True
         if worker.gone and not worker.held.why:  # the job may have ended since
             await extra_sources.read(target, workers, again=True)
             span.forget()
             if not worker.has_answered:
                 sample = await self._with_elsewhere(sample)
         if sample.failure is None or not worker.held.why:
-            sample = span.joined(merged(sample, extra_sources.last), asked_s, extra_read=reads_extra)
+            is_new = extra_sources.of_server is not before
+            sample = span.joined(merged(sample, extra_sources.last), asked_s, extra_read=is_new)
         worker.gone = worker.gone and not sample.answered
         now_s = time.monotonic()
         # If the wall clock was set meanwhile, the query cannot have begun before it was asked.

@@ -31,6 +31,7 @@ _NEARLY_ALL = 0.9
 _NO_PROGRAMS = "no trace of the last two minutes shows programs of a server"
 _CALLS_ONLY = "the trace shows calls on the host, not when their programs run"
 _NO_REQUESTS, _NO_TOKENS = "nothing tells its requests", "nothing tells how many tokens it generates"
+_NO_CHIPS = "no trace tells how many chips its worker has"
 _NO_BATCHES = "the host annotates no batch in the windows; host tracer level 1 shows those of tpu-inference"
 
 
@@ -66,6 +67,7 @@ class ServerSpan:
         self._tokens_per_s: deque[_Weighted] = deque()
         self._duty: deque[_Weighted] = deque()
         self._cores = 1
+        self._chips = 0
         self._serves = False
         self._noted_s: float | None = None
         self._read_s: float | None = None
@@ -83,7 +85,7 @@ class ServerSpan:
         Args:
             sample: profiler and extra sources together.
             now_s: a monotonic clock's time.
-            extra_read: whether the extra sources were read for this sample.
+            extra_read: whether the server's own metrics were read for this sample.
         """
         failure = sample.failure
         if failure is not None and not sample.responded:
@@ -106,6 +108,7 @@ class ServerSpan:
                 values.popleft()
         figures, server = sample.figures, sample.figures.server
         self._cores = sample.cores or self._cores
+        self._chips = len({core.chip for core in figures.per_core if core.chip is not None}) or self._chips
         requests = server.requests if extra_read and server is not None else None
         programs = _programs(sample)
         if programs is not None:
@@ -133,10 +136,15 @@ class ServerSpan:
         busy = _busy_ratio(windows) if known and traced_s > 0 else None
         why_not_busy = _NO_PROGRAMS if traced_s <= 0 else _CALLS_ONLY
         gap, why_no_gap = self._host_gap(windows) if busy is not None else (None, why_not_busy)
-        device_s, source, why_no_device_s = self._device_s_per_token(busy)
+        device_s, source, why_no_device_s = self._device_s_per_token(windows if known else ())
+        tokens_per_s = server.tokens_per_s
+        per_chip = tokens_per_s / self._chips if tokens_per_s is not None and self._chips else None
+        why_not_per_chip = _NO_TOKENS if tokens_per_s is None else _NO_CHIPS
         if server.engines is not None:  # and the windows are of one of them
-            gap = device_s = source = None
-            why_no_gap = why_no_device_s = f"its page counts the requests of {server.engines} engines together"
+            gap = device_s = source = per_chip = None
+            why_no_gap = why_no_device_s = why_not_per_chip = (
+                f"its page counts the requests of {server.engines} engines together"
+            )
         computed = replace(
             server,
             busy_ratio=busy,
@@ -145,20 +153,30 @@ class ServerSpan:
             device_time_source=source,
             padding_ratio=_padding_ratio(windows),
             host_gap_ratio=gap,
+            tokens_per_s_per_chip=per_chip,
         )
         return computed, {
             "busy_ratio": why_not_busy,
             "device_s_per_token": why_no_device_s,
             "padding_ratio": _NO_BATCHES if windows else _NO_PROGRAMS,
             "host_gap_ratio": why_no_gap,
+            "tokens_per_s_per_chip": why_not_per_chip,
         }
 
     def _device_s_per_token(
-        self, busy_ratio: float | None
+        self, windows: Sequence[_Window]
     ) -> tuple[float | None, Literal["programs", "libtpu"] | None, str]:
-        """Time in programs on all cores per generated token, by libtpu's duty cycle where that is there."""
+        """Time in programs on all cores per generated token, by libtpu's duty cycle where that is there.
+
+        Of the windows those that began while tokens were counted: those of the last one are told by the next reading.
+        """
         tokens_per_s, duty_ratio = _mean_over_time(self._tokens_per_s), _mean_over_time(self._duty)
-        ratio = busy_ratio if duty_ratio is None else duty_ratio
+        counted = [
+            window
+            for window in windows
+            if any(each.at_s - each.for_s <= window.at_s < each.at_s for each in self._tokens_per_s)
+        ]
+        ratio = _busy_ratio(counted) if duty_ratio is None else duty_ratio
         if tokens_per_s is None:
             return None, None, _NO_TOKENS
         if not tokens_per_s:
@@ -225,9 +243,9 @@ def _families(windows: Sequence[_Window], *, with_times: bool) -> tuple[FamilyFi
     return tuple(
         FamilyFigures(
             family=family,
-            executions_per_s=_rate(durations_s[family], windows),
+            executions_per_s=_rate(durations_s[family], windows) if durations_s[family] else None,
             duration_s=_percentiles(durations_s[family]),
-            time_ratio=times_s[family] / total_s if total_s and with_times else None,
+            time_ratio=times_s[family] / total_s if times_s[family] and with_times else None,
             sizes=tuple(sorted({size for each in runs[family] for size in each.sizes}))[:MOST_SIZES],
         )
         for family in sorted(runs, key=lambda family: -times_s[family])

@@ -85,6 +85,8 @@ SERVERS: tuple[ServerNames, ...] = (
         preemptions="vllm:num_preemptions_total",
         first_answer="vllm:time_to_first_token_seconds",
         kv_used=(Gauge("vllm:kv_cache_usage_perc"), Gauge("vllm:gpu_cache_usage_perc")),
+        # In vllm:cache_config_info; its kv_cache_memory_bytes was asked for, which tpu-inference ignores.
+        absent={"kv_pool_hbm_ratio": "vLLM tells how many blocks its cache has, not how many bytes a block has"},
     ),
     # 0.2.2, which has two gauges only, and the last state of its repository. A request's tokens are counted when it
     # ends. Its cache has a slot for each request. `num_requests_waiting` is the sum of its three queues.
@@ -101,7 +103,10 @@ SERVERS: tuple[ServerNames, ...] = (
             Gauge("jetstream_slots_used_percentage"),
             Gauge("jetstream_slots_available_percentage", is_free=True),
         ),
-        absent={"requests_running": "JetStream tells the share of its slots in use, not their number"},
+        absent={
+            "requests_running": "JetStream tells the share of its slots in use, not their number",
+            "kv_pool_hbm_ratio": "JetStream does not tell how many bytes its cache has",
+        },
     ),
 )
 
@@ -184,7 +189,7 @@ def figures_of(page: ServerPage, before: ServerPage | None, elapsed_s: float) ->
 
 _FIGURES = (
     *("requests_running", "requests_waiting", "tokens_per_s", "prompt_tokens_per_s"),
-    *("time_to_first_token_s", "kv_used_ratio", "preemptions_per_s"),
+    *("time_to_first_token_s", "kv_used_ratio", "preemptions_per_s", "kv_pool_hbm_ratio"),
 )
 
 
@@ -214,6 +219,8 @@ class _Reader:
                 return self._rate(names.preemptions)
             case "kv_used_ratio":
                 return self._kv_used(names.kv_used)
+            case "kv_pool_hbm_ratio":
+                raise _AbsentError(_NOT_SERVED)
             case _:
                 return self._first_token(names.first_answer)
 
