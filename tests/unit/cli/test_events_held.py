@@ -50,4 +50,6 @@ def test_what_a_slice_has_is_held_until_all_its_workers_were_sampled(monkeypatch
     )
     now_s[0] += 4
     printer.print_due()
-    assert capsys.readouterr().out == "then  all 2 workers of s  critical: b stopped first, no activity seen for 610 s\n"
+    assert (
+        capsys.readouterr().out == "then  all 2 workers of s  critical: b stopped first, no activity seen for 610 s\n"
+    )
