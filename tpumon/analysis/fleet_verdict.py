@@ -235,14 +235,17 @@ def verdict_on(
     if too_few:
         few = f"{len(too_few)} of {len(status.workers)} workers have too few samples: {quoted(sorted(too_few))}."
         gaps += [few, *_stepless(status)]
+    suspected: list[str] = []
+    if all(one.finding == "restarted" for one in findings):
+        suspected = list(_suspected(status, is_quoted=bool(upstream)))
     if findings:
         verdict: VerdictId = findings[0].finding
         same = dict.fromkeys(name for one in listed[1:] if one.finding == verdict for name in one.workers)
         others = dict.fromkeys(_called(one.finding, one.severity) for one in findings if one.finding != verdict)
         also = [f"Also {verdict}: {quoted(same)}."] * bool(same) + [f"Also found: {', '.join(others)}."] * bool(others)
-        sentence = " ".join([findings[0].sentence, *also, *gaps])
+        sentence = " ".join([findings[0].sentence, *also, *suspected, *gaps])
     else:
-        unsure, suspected = gaps or _unsure(status, not_judged), list(_suspected(status, is_quoted=bool(upstream)))
+        unsure = gaps or _unsure(status, not_judged)
         verdict = "unknown" if unsure or suspected else "ok"
         unsure = unsure or (list(_stepless(status)) if suspected else [])
         sentence = (
@@ -251,7 +254,7 @@ def verdict_on(
             else " ".join([*_stepless(status), NOTHING_WRONG, *_without_tpu(status)])
         )
     severities = [one.severity for one in findings if one.finding != "restarted"]
-    otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
+    otherwise: Severity = "unknown" if verdict == "unknown" or suspected else "ok"
     return FleetVerdict(
         time_unix_s=status.time_unix_s,
         workers=len(status.workers),

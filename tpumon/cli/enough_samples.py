@@ -362,7 +362,7 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
         status: what the answer rests on.
     """
     workers, is_ok = status.all(), answer.verdict == "ok"
-    if not workers or answer.verdict not in {"ok", "unknown"}:
+    if not workers or (answer.severity if answer.verdict == "restarted" else answer.verdict) not in {"ok", "unknown"}:
         return answer
     awaited = any(each.verdict.state == "waiting" for each in workers)
     lacks = [lacking(each, only_decisive=not is_ok) for each in workers]

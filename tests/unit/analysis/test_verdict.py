@@ -187,6 +187,16 @@ def test_a_worker_whose_traces_can_show_nothing_is_not_said_to_run_nothing():
     assert "tell a hang from a pause" not in answer.sentence
 
 
+def test_beside_a_restart_it_is_said_what_the_first_samples_show():
+    """Of a job that was restarted and waits for input; three samples will tell."""
+    up = [at("a", number, runtime={"uptime_s": 100.0 + 10 * number}) for number in range(3)]
+    waits = {"infeed_ratio": Spread(avg=0.4, min=0.4, max=0.4)}
+    again = [at("a", number, runtime={"uptime_s": 10.0 * number - 25}, **waits) for number in (3, 4)]
+    answer = verdict_on(judged(*up, *again, names="a"))
+    assert (answer.verdict, answer.severity) == ("restarted", "unknown")
+    assert "May be input-bound: its samples show it so far, but 3 in a row must agree." in answer.sentence
+
+
 def test_a_restart_is_said_for_ten_minutes_and_fails_nothing():
     up = [at("a", number, runtime={"uptime_s": 100.0 + 10 * number}) for number in range(3)]
     again = at("a", 3, runtime={"uptime_s": 5.0})

@@ -197,11 +197,12 @@ class DutyControl:
         if is_again and account.is_shared:
             return
         _log.info(
-            "%s: the first sample comes %sin %.0f s%s: %s (--max-duty)%s",
+            "%s: the first sample comes %sin %.0f s%s (%s): %s (--max-duty)%s",
             account.address,
             "only " if is_again else "",
             wait_s,
             " at the earliest" if is_earliest else "",
+            time.strftime("%H:%M:%S", time.localtime(time.time() + wait_s)),  # the line may stay on a screen
             account.others
             or "this host's tpumons have traced the job, or one before it at this address, for their share of its time",
             await how_to_read(),
