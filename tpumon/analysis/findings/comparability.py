@@ -60,7 +60,7 @@ def ends_being_early(slice_state: SliceState) -> bool:
 def _may_straggle(worker: WorkerState) -> bool:
     """True if too few samples tell whether others wait for it."""
     states = worker.finding_states
-    return bool(states) and any(isinstance(states[rule_index].reason, NeedsFewMoreSamples) for rule_index in _BLAMING)
+    return bool(states) and any(states[rule_index].may_begin for rule_index in _BLAMING)
 
 
 def why_not_compared(slice_state: SliceState) -> str | None:

@@ -173,6 +173,11 @@ class FindingState:
                 self.since, self.was_there = began.as_of(at), self.was_there if was_there is None else was_there
 
     @property
+    def may_begin(self) -> bool:
+        """True if one or two more samples would tell that the finding is present."""
+        return self.since is None and (self.above > 0 or isinstance(self.reason, NeedsFewMoreSamples))
+
+    @property
     def is_kept_back(self) -> bool:
         """True if the finding would be present, if others had enough samples."""
         return self.since is None and self.above >= self.needed and isinstance(self.reason, Suspected)
