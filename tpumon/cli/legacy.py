@@ -11,6 +11,7 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "service_addr": "--service-addr",
         "workers_list": "--workers-list",
         "tpu": "--tpu",
+        "tpu_name": "--tpu",
         "tpu_zone": "--zone",
         "gcp_project": "--project",
         "logdir": "--logdir",
@@ -32,8 +33,8 @@ _USUAL_DURATION_MS = "1000"
 def translate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Translates a command line into tpumon's spelling.
 
-    Knows the flags of capture_tpu_profile 2.4.0, with one dash or two, as absl accepted them; everything else stays as
-    it is.
+    Knows the flags of capture_tpu_profile 2.4.0, and --tpu_name of 1.5, with one dash or two, as absl accepted them;
+    everything else stays as it is.
 
     Returns:
         The arguments, and notes for the user about flags that have no effect any more.

@@ -220,6 +220,8 @@ def _why_absent(figure: str, *captures: Capture) -> str | None:
 
 
 def _cautions(before: Capture, after: Capture) -> Iterable[str]:
+    if any(each.profile.trace.simulated for capture in (before, after) for each in capture.hosts):
+        yield "tpumon simulated them, or one of them"
     workers = [len(capture.hosts) for capture in (before, after)]
     hosts = [
         {name for each in capture.hosts for name in each.profile.trace.hostnames if name} for capture in (before, after)

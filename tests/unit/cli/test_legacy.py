@@ -15,6 +15,7 @@ from tpumon.cli.legacy import translate
             "--service-addr 10.0.0.2:8466 --monitoring-level 2",
         ),
         ("--tpu=name --tpu_zone us-b --gcp_project p", "--tpu name --zone us-b --project p"),
+        ("--tpu_name=name", "--tpu name"),
         ("-monitoring_level 1 -num_queries=7", "--monitoring-level 1 --num-queries 7"),
         ("--workers_list=a,b --logdir=/tmp/x", "--workers-list a,b --logdir /tmp/x"),
         ("--duration_ms=0", "--duration-ms 1000"),

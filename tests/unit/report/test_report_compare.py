@@ -276,7 +276,7 @@ def test_a_limit_fails_a_check(tmp_path, capsys):
     before, after = trained(tmp_path / "a"), trained(tmp_path / "b", conv_us=1200)
     status, _, said = against(capsys, after, before, fail_above=0.05)
     assert status == 1
-    assert "above 5.0%" in said
+    assert "above 5%" in said
     assert against(capsys, after, before, fail_above=0.5)[0] == 0
     assert against(capsys, before, after, fail_above=0.05)[0] == 0
     assert against(capsys, after, before)[0] == 0
@@ -354,7 +354,7 @@ def test_another_number_of_workers_is_said(tmp_path, capsys):
     for output in ("text", "markdown", "json", "html"):
         status, out, said = against(capsys, two, one, fail_above=0.05, output=output)
         assert words in out
-        assert f"+100.0%, which is above 5.0%; this is no proof: {words}" in said
+        assert f"+100.0%, which is above 5%; this is no proof: {words}" in said
         assert status == 1
     assert json.loads(against(capsys, two, one, output="json")[1])["cautions"][0].startswith(words)
     assert "this is no proof" in against(capsys, one, two, fail_above=0.05)[2]

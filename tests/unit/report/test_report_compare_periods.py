@@ -66,7 +66,7 @@ def test_both_are_told_where_both_changed(tmp_path):
     assert found.period.ratio > found.step_time_ratio > 1.1
     assert "did not change" not in text(found)
     said = verdict(found, 0.05)
-    assert said == "step time changed by +13.8%, the time from start to start changed by +32.7%, which is above 5.0%"
+    assert said == "step time changed by +13.8%, the time from start to start changed by +32.7%, which is above 5%"
 
 
 @pytest.mark.parametrize("steps", [8, 30])

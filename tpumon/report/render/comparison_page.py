@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tpumon.report.blocks import Block, Facts, Lines, ReportColumn, SectionPage, Table
 from tpumon.report.comparison import PERIOD, Comparison, PeriodChange, StepTimeChange
-from tpumon.report.formats import change_text, counted, part_label, percent_text, time_text
+from tpumon.report.formats import change_text, counted, part_label, time_text
 
 _PAUSES = 1.1  # times as many steps in a median time from start to start in one capture as in the other
 _TABLES: tuple[tuple[str, Callable[[StepTimeChange], bool]], ...] = (
@@ -157,7 +157,7 @@ def _verdict(comparison: Comparison, limit_ratio: float) -> str:
     changed = list(comparison.times_changed())
     if not changed:
         return f"step times cannot be compared: {comparison.reason}"
-    limit = percent_text(limit_ratio)
+    limit = f"{100 * limit_ratio:g}%"
     change = ", ".join(f"{name} changed by {change_text(ratio - 1)}" for name, ratio, _ in changed)
     longer = "longer profiles (--duration-ms) tell more"
     if comparison.exceeds(limit_ratio):
