@@ -94,3 +94,9 @@ def test_analyze_tells_two_profiles_of_one_host_apart(sessions, capsys):
     assert f"all hosts: {new} and {old} are two profiles of sim-v5e-16-w0" in said
     assert analyze.run(paths=[str(new), str(old)], output="json") == 0
     assert json.loads(capsys.readouterr().out)["combined"] is None
+
+
+def test_of_simulated_profiles_it_is_said_that_they_are(sessions, capsys):
+    new, old = sessions
+    assert report(new, "--against", old, "--fail-above", "5%") == 0
+    assert "which is not above 5%; this is no proof: tpumon simulated them, or one of them" in capsys.readouterr().err

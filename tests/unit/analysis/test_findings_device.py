@@ -348,7 +348,9 @@ def test_a_slow_core_is_not_excluded_where_single_cores_are_not_seen():
     of_monitor = Job().round(3, **IDLE, **known)["host-bound"]
     assert "or one core is slow, which figures of whole workers do not show" in of_monitor.sentence
     of_trace = Job().round(3, **IDLE, **known, idle_between_programs_ratio=0.35)["host-bound"]
-    assert "one core" not in of_trace.sentence
+    cores = (CoreFigures(chip=0, core=0, idle_ratio=0.4),)
+    of_short_trace = Job().round(3, **IDLE, **known, per_core=cores)["host-bound"]
+    assert "one core" not in of_trace.sentence + of_short_trace.sentence
     assert (of_monitor.confidence, of_trace.confidence) == ("medium", "high")
 
 

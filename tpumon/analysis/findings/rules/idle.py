@@ -227,7 +227,8 @@ class HostBound(_WholeWorkers):
         if member.seen.figures.idle_ratio is None:
             return _detail_of_callbacks(member.seen.figures.callback_ratio or 0.0)
         waited = (member.memory.share or (0.0, ""))[0]
-        of_trace = member.seen.figures.idle_between_programs_ratio is not None
+        figures = member.seen.figures  # a short trace may hold no whole run of a program
+        of_trace = figures.idle_between_programs_ratio is not None or bool(figures.per_core)
         why = "the host hands out work too slowly (dispatch, Python, callbacks, logging)"
         detail = self.of_waiting(
             member,
