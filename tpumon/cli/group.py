@@ -150,7 +150,7 @@ def _hint_for(word: str) -> str:
     """A guess at what someone meant by a word that is no command; empty without one."""
     if word in _MEANT:
         return _MEANT[word]
-    if name := word.lstrip(_DASHES) if word.startswith(tuple(_DASHES)) else "":
+    if name := word.lstrip(f"{_DASHES}-") if word.startswith(tuple(_DASHES)) else "":
         return f"to type an option: --{name}"
     if re.match(r"https?://", word):
         return f"to show an exporter: tpumon --from {word}"

@@ -406,6 +406,7 @@ def test_the_kind_of_jobs_of_this_host_is_nothing_to_a_reader_of_exporters(monke
         (["once", "-interval", "5"], "no such option: -interval; did you mean --interval?"),
         (["-intervall=5"], "no such option: --intervall; did you mean --interval?"),
         (["—level", "2"], "no such command '—level'; to type an option: --level"),
+        (["–-level", "2"], "no such command '–-level'; to type an option: --level"),
         (["--gpu", "true"], "no such command 'true'; a switch, such as --gpu, takes no value"),
         (["train.py"], "no such command 'train.py'; to run a program: tpumon run python train.py"),
         (["python3", "a"], "no such command 'python3'; to run a program: tpumon run python3"),

@@ -257,6 +257,9 @@ def test_a_graph_of_what_was_says_until_when():
 
     display = display_of(*fleet(20), now=NOW)
     assert "AVERAGE, LAST" in screen(display, 80, 24)
+    for columns in range(66, 100):
+        for title in re.findall("LAST.*", screen(display, columns, 24)):
+            assert re.fullmatch(r"LAST \d+[smh].*", title), "the unit is not cut off"
     for later_s in (7200, 7300, 7400):
         display.refresh(NOW + later_s)
     title = next(line for line in lines(display, 80, 24, now=NOW + 7400) if "AVERAGE" in line)

@@ -61,7 +61,8 @@ def figure_lines(scene: Scene, figures: Sequence[FigureSpec], width: int, glyphs
     for title in ("AVG", "MIN", "MAX"):
         titles.add(title.rjust(_CELL), BOLD).fill(who + 1 if names and title != "AVG" else 0)
     titles.add("WORKERS".rjust(_COUNT), BOLD)
-    lines = [titles.fill(2).add(f"AVERAGE, {span}" if cells >= LEAST_SPARK else "", BOLD).segments()]
+    average = next((title for title in (f"AVERAGE, {span}", span) if len(title) <= cells), "")
+    lines = [titles.fill(2).add(average if cells >= LEAST_SPARK else "", BOLD).segments()]
     for figure in figures:
         line = Line(width).fill(1).add(figure.title[: _CELL - 1].ljust(_CELL), BOLD)
         across = scene.figures.get(figure.key)
