@@ -27,8 +27,8 @@ from support.terminal import Terminal
 from support.wired import Wired
 from tpumon.collection import event_sources
 from tpumon.collection.remote import nearby
+from tpumon.collection.remote.exporter_client import ExchangeError, ExporterClient
 from tpumon.collection.remote.nearby import Nearby, find_nearby
-from tpumon.collection.remote.server import RemoteServer, TroubleError
 from tpumon.discovery.host.listening import Listener, Owner, read_listeners, user_at
 from tpumon.errors import SourceError, UsageError
 from tpumon.model import Address
@@ -193,11 +193,11 @@ def test_a_connection_that_was_closed_at_once_is_refused():
 
 def test_one_that_hangs_later_is_given_up_within_its_time(monkeypatch):
     monkeypatch.setattr(Nearby, "read_s", 0.1)
-    monkeypatch.setattr(Nearby, "check", RemoteServer.check)
+    monkeypatch.setattr(Nearby, "check", ExporterClient.check)
     with socket.create_server(("127.0.0.1", 0)) as server:
         silent = Nearby(listening(server.getsockname()[1]), 2)
         began_s = time.monotonic()
-        with pytest.raises(TroubleError, match="no answer in time"):
+        with pytest.raises(ExchangeError, match="no answer in time"):
             asyncio.run(silent.fetch(None))
         assert time.monotonic() - began_s < 3
 
@@ -216,14 +216,14 @@ def test_it_is_believed_no_more_once_others_have_jobs(monkeypatch):
     mine, foreign = listening(9999, 4321), listening(8466, 5555)
     with exporter() as output:
         page = page_of(output)
-        monkeypatch.setattr(page, "check", RemoteServer("http://127.0.0.1").check)
+        monkeypatch.setattr(page, "check", ExporterClient("http://127.0.0.1").check)
         monkeypatch.setattr(page, "uid", 4321)
         monkeypatch.setattr(nearby, "_AGAIN_S", 0)
         for listeners in ([mine], []):
             monkeypatch.setattr(nearby, "read_listeners", lambda listeners=listeners: listeners)
             assert asyncio.run(page.fetch(0)).targets
         monkeypatch.setattr(nearby, "read_listeners", lambda: [mine, foreign])
-        with pytest.raises(TroubleError, match="jobs of other users"):
+        with pytest.raises(ExchangeError, match="jobs of other users"):
             asyncio.run(page.fetch(0))
 
 
@@ -258,7 +258,7 @@ def test_it_is_read_no_more_once_it_has_missed_a_job_for_a_while(monkeypatch):
         monkeypatch.setattr(nearby, "read_listeners", lambda: [listening(7777)])
         a_job_beside(monkeypatch, is_profiler)
         assert asyncio.run(page.fetch(0)).targets  # it may find the job yet
-        with pytest.raises(TroubleError, match="all jobs"):
+        with pytest.raises(ExchangeError, match="all jobs"):
             asyncio.run(page.fetch(0))
         a_job_beside(monkeypatch, is_none)
         assert asyncio.run(page.fetch(0)).targets

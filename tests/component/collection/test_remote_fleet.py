@@ -17,8 +17,8 @@ from tpumon.analysis import Analysis
 from tpumon.collection import http_get
 from tpumon.collection.remote import RemoteFleet, fleet
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
+from tpumon.collection.remote.exporter_client import ExchangeError, Secret
 from tpumon.collection.remote.fleet import Pacer
-from tpumon.collection.remote.server import Secret, TroubleError
 from tpumon.model import ExporterSnapshot, Sample, Workers
 from tpumon.model.documents import decoded
 from tpumon.model.page import Page
@@ -109,7 +109,7 @@ def test_one_that_fails_is_tried_again_soon_then_with_pauses():
     """And one of large answers less often, whatever it says."""
     remote = exporter()
     for wanted_s in (1.0, 7.0, 7.0):
-        remote._failed(TroubleError("unavailable", "gone"), BEGIN, lambda _event: None)
+        remote._failed(ExchangeError("unavailable", "gone"), BEGIN, lambda _event: None)
         assert remote.pause_s(7.0) == wanted_s
     remote = exporter()
     remote._page.last_bytes = 32 << 20
@@ -122,11 +122,11 @@ def test_what_came_through_this_process_is_refused_for_a_while():
     remote = exporter(now, own_run="me")
     remote._refuse_own(read(page(via=["other"])))
     for said in (page(via=["a", "me"]), page(via=[]), page(run="me")):
-        with pytest.raises(TroubleError, match="leave it out of --from"):
+        with pytest.raises(ExchangeError, match="leave it out of --from"):
             remote._refuse_own(read(said))
     remote._refuse_own(read(page(run="restarted")))
     remote._refuse_own(read(page(via=[])))
-    with pytest.raises(TroubleError):
+    with pytest.raises(ExchangeError):
         remote._refuse_own(read(page(via=["me"])))
     now[0] = 121.0
     remote._refuse_own(read(page(via=[])))
@@ -230,7 +230,7 @@ def test_an_error_in_the_stream_ends_it():
 async def test_a_token_is_read_again_and_one_thread_hangs_at_most(tmp_path, monkeypatch):
     """Tokens expire; a file of another host may hang."""
     file = tmp_path / "token"
-    monkeypatch.setattr("tpumon.collection.remote.server._SECRET_S", 0.0)
+    monkeypatch.setattr("tpumon.collection.remote.exporter_client._SECRET_S", 0.0)
     secret = Secret(str(file))
     file.write_text("abc\n")
     assert await secret.header() == "Bearer abc"
@@ -244,7 +244,7 @@ async def test_a_token_is_read_again_and_one_thread_hangs_at_most(tmp_path, monk
         await secret.header()
     reads = []
     monkeypatch.setattr(secret, "_read", lambda: reads.append(1) or time.sleep(0.5))
-    monkeypatch.setattr("tpumon.collection.remote.server.READ_S", 0.05)
+    monkeypatch.setattr("tpumon.collection.remote.exporter_client.READ_S", 0.05)
     for _ in range(3):
         with pytest.raises(ValueError, match="cannot be read in time"):
             await secret.header()

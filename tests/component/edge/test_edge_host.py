@@ -10,7 +10,7 @@ import bcrypt
 import pytest
 
 from support.exporter import sample, serving
-from tpumon.collection.remote import RemoteServer, TroubleError
+from tpumon.collection.remote import ExchangeError, ExporterClient
 from tpumon_exporters import web
 
 HERE = "tpu-0.c.project.internal"
@@ -130,6 +130,6 @@ def test_a_password_protects(tmp_path):
 
 def test_a_reader_is_told():
     """`--from` with a name that this machine's files give to a loopback address."""
-    with pytest.raises(TroubleError, match="localhost or an IP address") as error:
-        RemoteServer("http://alias:10466").refused(421)
+    with pytest.raises(ExchangeError, match="localhost or an IP address") as error:
+        ExporterClient("http://alias:10466").refused(421)
     assert error.value.reason == "refused"

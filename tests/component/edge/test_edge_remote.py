@@ -79,7 +79,7 @@ def asking():
 
 def gives_up(url, then=lambda: None):
     """Asks once: it ends by itself, although the other side goes on, and leaves no thread behind."""
-    with pytest.raises(remote.TroubleError, match="no answer in time") as error:
+    with pytest.raises(remote.ExchangeError, match="no answer in time") as error:
         asyncio.run(SamplesPage(url).fetch(None))
     assert error.value.reason == "deadline"
     then()
@@ -125,7 +125,7 @@ def test_an_encrypted_connection_that_is_given_up_is_closed_at_once(tmp_path, mo
             monkeypatch.setattr(
                 http_get._Protocol, "connection_made", lambda *arguments: made(*arguments) or asking.cancel()
             )
-        with pytest.raises(asyncio.CancelledError if cancelled else remote.TroubleError):
+        with pytest.raises(asyncio.CancelledError if cancelled else remote.ExchangeError):
             await asking
         async with asyncio.timeout(10):
             await asyncio.to_thread(closed)

@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         "system",
     },
     "collection.recording": {"errors", "model", "moments", "untrusted_text", "system.logdir", "zstandard"},
-    "collection.event_sources": {"analysis", "collection", "discovery", "model", "system"},
+    "collection.event_sources": {"collection", "discovery", "model", "system"},
     "collection": set(),
     "discovery": {
         *("errors", "model", "untrusted_text", "system", "collection.sources", "simulator"),
@@ -56,17 +56,17 @@ ALLOWED: dict[str, set[str]] = {
     "analysis": {"errors", "model", "moments", "untrusted_text"},
     "outputs.metrics": {"analysis", "errors", "model"},
     "outputs.drawing": {"analysis", "model", "outputs", "untrusted_text", "rich"},
-    "outputs.live": {"analysis", "errors", "system", "model", "moments", "untrusted_text", "outputs", "rich"},
+    "outputs.live": {"analysis", "system", "model", "moments", "untrusted_text", "outputs", "rich"},
     "outputs.run_notices": {"analysis.history", "errors", "model", "untrusted_text"},
     "outputs": {"analysis", "errors", "model", "quantities", "system", "untrusted_text"},
-    "report": {"errors", "model", "untrusted_text", "outputs", "xspace", "rich", "jinja2"},
+    "report": {"model", "untrusted_text", "outputs", "xspace", "rich", "jinja2"},
     "simulator": {"errors", "model", "proto", "quantities", "aiohttp", *GRPC},
     "attach": set(),
     "exporters": {
         *("analysis", "errors", "model", "untrusted_text", "outputs", "collection.recording", "system", "proto"),
         *("discovery", "aiohttp", "prometheus_client", "bcrypt", "yaml"),
     },
-    "pipeline": {"analysis", "collection", "discovery", "errors", "model", "outputs", "system", "untrusted_text"},
+    "pipeline": {"analysis", "collection", "errors", "model", "outputs", "system", "untrusted_text"},
     "cli": {
         *("analysis", "collection", "discovery", "errors", "model", "outputs", "pipeline", "report", "simulator"),
         *("moments", "quantities", "system", "untrusted_text", "xspace", "exporters"),
@@ -114,6 +114,22 @@ def test_imports_point_one_way(path: Path) -> None:
         if not any(room_of(what) == each or room_of(what).startswith(f"{each}.") for each in allowed)
     ]
     assert not wrong
+
+
+def test_no_permission_is_idle() -> None:
+    """What nobody uses would hide an import that points the other way."""
+    used: dict[str, set[str]] = {}
+    for path in modules():
+        root = "exporters" if path.is_relative_to(REPOSITORY / "exporters") else "."
+        room = room_of(".".join(path.relative_to(REPOSITORY / root).with_suffix("").parts))
+        used.setdefault(room, set()).update(room_of(what) for _, what in imports(path))
+    idle = {
+        (room, name)
+        for room, names in ALLOWED.items()
+        for name in names
+        if not any(each == name or each.startswith(f"{name}.") for each in used.get(room, ()))
+    }
+    assert not idle
 
 
 def test_only_rooms_that_speak_messages_import_them() -> None:

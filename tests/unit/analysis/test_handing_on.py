@@ -19,7 +19,7 @@ from tpumon.analysis import Analysis
 from tpumon.analysis.exporter_snapshot import page_of, read_snapshot
 from tpumon.analysis.history import RollupSeries
 from tpumon.analysis.state_findings import all_findings
-from tpumon.collection.remote import TroubleError
+from tpumon.collection.remote import ExchangeError
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.model import (
     Cause,
@@ -140,7 +140,7 @@ class View:
     def lose(self):
         """The exporter does not answer, twice."""
         for _ in range(2):
-            self._remote._failed(TroubleError("unavailable", "it is gone"), self.clock(), self.fleet.add)
+            self._remote._failed(ExchangeError("unavailable", "it is gone"), self.clock(), self.fleet.add)
         self.fleet.tick(self.clock())
 
     def status(self):

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tpumon.analysis.exporter_snapshot import dated, read_snapshot
 from tpumon.collection.http_get import LARGE_BYTES
-from tpumon.collection.remote.server import RemoteServer, TroubleError
+from tpumon.collection.remote.exporter_client import ExchangeError, ExporterClient
 from tpumon.errors import Reason
 from tpumon.model import SCHEMA_VERSION, Change, Failure, Process, Sample, SourceEvent, Target, Workers, bounded
 from tpumon.model.documents import decoded
@@ -133,7 +133,7 @@ class RemoteExporter:
         """Refuses samples that came through this process: they would go round for ever.
 
         Raises:
-            TroubleError: the page has such samples, or had a minute ago: the exporter may have refused ours since.
+            ExchangeError: the page has such samples, or had a minute ago: the exporter may have refused ours since.
         """
         run, now_s = page.run, self._monotonic_s()
         if self._own_run is not None and (run == self._own_run or self._own_run in page.via):
@@ -231,7 +231,7 @@ class RemoteExporter:
         self._next_s = next_s if self._quiet or workers == 1 else min(self._next_s, next_s)
         self._quiet = 0
 
-    def _failed(self, trouble: TroubleError, began_unix_s: float, send: Send) -> None:
+    def _failed(self, trouble: ExchangeError, began_unix_s: float, send: Send) -> None:
         self._failures += 1
         self._away_unix_s = began_unix_s if self._failures == 1 else self._away_unix_s
         message = str(trouble)
@@ -290,7 +290,7 @@ class _OfWorker(Struct):
     worker: str
 
 
-class SamplesPage(RemoteServer):
+class SamplesPage(ExporterClient):
     """An exporter's `/samples` page.
 
     Attributes:
@@ -308,7 +308,7 @@ class SamplesPage(RemoteServer):
             history_bytes: how much history; None: all.
 
         Raises:
-            TroubleError: no answer in time, or not one of an exporter.
+            ExchangeError: no answer in time, or not one of an exporter.
         """
         query = f"history={history_bytes or 1}" if after is None else f"after={after}&changed={changed or 0}"
         patience = 2 if after is None else 1  # a week of thousands of workers takes seconds to write
@@ -326,6 +326,6 @@ class SamplesPage(RemoteServer):
         except ValueError as error:
             raise self.unreadable(whose, error) from None
 
-    def unreadable(self, what: str, why: object) -> TroubleError:
+    def unreadable(self, what: str, why: object) -> ExchangeError:
         """The trouble that a document has another shape."""
         return self.trouble("malformed", f"{what} this version cannot read ({why}); update the older of the two")

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tpumon.collection.remote.server import GOOD_FORM, RemoteServer, Secret
+from tpumon.collection.remote.exporter_client import GOOD_FORM, ExporterClient, Secret
 from tpumon.discovery.addresses import parse_address
 from tpumon.discovery.dns import DnsNames
 from tpumon.discovery.finder import Discovery
@@ -90,12 +90,12 @@ def _source(part: str, auth: str | Secret | None) -> str:
         except UsageError as error:
             raise UsageError(f"--from: {error}") from None
     if "://" in part:
-        RemoteServer(part, auth)
+        ExporterClient(part, auth)
         return part
     if part.endswith(LISTS):
         return part
     if _ADDRESS.fullmatch(part):
-        RemoteServer(f"http://{part}")
+        ExporterClient(f"http://{part}")
         return f"http://{part}"
     path = Path(part)
     if path.exists():
@@ -121,7 +121,7 @@ def lists_exporters(where: str) -> bool:
 def shown(text: str) -> str:
     """The exporters that `--from` names, in a few words and without passwords."""
     sources = sources_of(text)
-    first = RemoteServer(sources[0]).name if "://" in sources[0] else one_line(sources[0])
+    first = ExporterClient(sources[0]).name if "://" in sources[0] else one_line(sources[0])
     return first if len(sources) == 1 else f"{first} and {len(sources) - 1} more"
 
 

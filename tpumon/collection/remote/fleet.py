@@ -13,9 +13,9 @@ from math import inf
 
 from tpumon.collection.http_get import AddressCache
 from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage, Send, lost
+from tpumon.collection.remote.exporter_client import Secret
 from tpumon.collection.remote.exporter_list import NOT_GIVEN, ExporterList, Places, shown
 from tpumon.collection.remote.merging import FollowedExporter, Merging
-from tpumon.collection.remote.server import Secret
 from tpumon.discovery.identity import JobNames
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from tpumon.collection.remote.exporter import SamplesPage
-from tpumon.collection.remote.server import TroubleError
+from tpumon.collection.remote.exporter_client import ExchangeError
 from tpumon.discovery.addresses import server_name
 from tpumon.discovery.host.announced import attached_processes
 from tpumon.discovery.host.listening import Listener, read_listeners, user_at
@@ -107,7 +107,7 @@ class Nearby(SamplesPage):
             async with asyncio.timeout(_ANSWER_S):
                 page = await self.ask(f"/samples?after={10**15}", self._checked)
             return _ports_on(page)
-        except (TroubleError, TimeoutError, ValueError):
+        except (ExchangeError, TimeoutError, ValueError):
             return ()
 
     def _checked(self, status: int, body: bytes) -> Page:

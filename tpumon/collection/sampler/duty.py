@@ -29,11 +29,11 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 _SHARED_AGAIN_S = 4.0  # so that all who show for how long a job was traced agree
-_AGAIN_S = 60.0  # after the files could not be used
-_ANSWER_S = 2.0  # of the file system
-_BETWEEN_S = 0.03
+_RETRY_FILES_S = 60.0  # after the files could not be used
+_FILES_ANSWER_S = 2.0  # of the file system
+_LEAST_BETWEEN_EXCHANGES_S = 0.03
 _EXCHANGE_RATIO = 0.02  # of a core
-_LONG_S = 5.0
+_WORTH_SAYING_S = 5.0
 _TELL_AFTER_S = 2.0
 _TURN_S = 1.0  # within which several that begin at once are spread
 
@@ -148,12 +148,12 @@ class DutyControl:
         await self._exchange()
         return account.is_charged_elsewhere
 
-    async def had(self, account: DutyAccount, error: SourceError) -> str:
+    async def earlier_sampler(self, account: DutyAccount, error: SourceError) -> str:
         """Words for another tpumon that has sampled a server where nothing listens now; empty: none here has."""
         if error.detail != "connection-refused" or account.likely_s is not None:  # it has answered here
             return ""
         await self.inform(account)
-        return account.had and f" any more: {account.had}"
+        return account.earlier_sampler and f" any more: {account.earlier_sampler}"
 
     async def tell_of_host_trace(
         self, account: DutyAccount, profiler: ProfilerSource, say: Callable[[float], None]
@@ -191,7 +191,7 @@ class DutyControl:
         is_earliest = account.is_shared and wait_s > 0
         wait_s = wait_s if wait_s > 0 else left_s
         late_s = _now_s() + wait_s - account.promised_s
-        if late_s < _LONG_S or wait_s < _LONG_S or account.likely_s is not None:
+        if late_s < _WORTH_SAYING_S or wait_s < _WORTH_SAYING_S or account.likely_s is not None:
             return
         is_again, account.promised_s = account.promised_s > 0, _now_s() + wait_s
         if is_again and account.is_shared:
@@ -218,7 +218,7 @@ class DutyControl:
             self._again.cancel()
         under_way = [task for task in (self._running, self._next) if task is not None and not task.done()]
         if under_way:
-            await asyncio.wait(under_way, timeout=_ANSWER_S)
+            await asyncio.wait(under_way, timeout=_FILES_ANSWER_S)
         with suppress(Exception):  # what it said last loses its effect by itself
             await self._in_thread(partial(self._ledger.leave, self._entries(), self._processes()))
 
@@ -261,7 +261,7 @@ class DutyControl:
                 self._progress.note_traced(account.address, account.traced())
         self._say_shared(command)
         self._inform_again()
-        self._not_before_s = now_s + max(_BETWEEN_S, self._cost_s / _EXCHANGE_RATIO)
+        self._not_before_s = now_s + max(_LEAST_BETWEEN_EXCHANGES_S, self._cost_s / _EXCHANGE_RATIO)
 
     def _say_shared(self, command: str) -> None:
         """Says once that another tpumon follows what this one follows: samples come more rarely from then on."""
@@ -304,7 +304,7 @@ class DutyControl:
                 finally:
                     self._cost_s = time.thread_time() - begun_s
 
-        return await in_thread(use_alone, timeout_s=_ANSWER_S)
+        return await in_thread(use_alone, timeout_s=_FILES_ANSWER_S)
 
     def _count_alone(self, error: Exception) -> None:
         if self._alone_until_s == float("-inf"):
@@ -315,7 +315,7 @@ class DutyControl:
                 directory(),
                 why,
             )
-        self._alone_until_s = _now_s() + _AGAIN_S
+        self._alone_until_s = _now_s() + _RETRY_FILES_S
         for account in self._accounts.values():
             account.note_time(_now_s())
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from tpumon.collection.sampler.debt import Debt
 from tpumon.collection.sampler.host_traces import hung_at, hung_by, of_process, waits
-from tpumon.collection.sampler.peers import CountedPeer, had_words, named, others_words
+from tpumon.collection.sampler.peers import CountedPeer, earlier_sampler_words, named, others_words
 from tpumon.collection.sampler.traced_spans import TracedSpans
 from tpumon.model.progress import Traced
 from tpumon.system.host_files import since_boot_s
@@ -149,9 +149,9 @@ class DutyAccount:
         return others_words(self._first, self._went_first, self._sharing)
 
     @property
-    def had(self) -> str:
+    def earlier_sampler(self) -> str:
         """Words for the tpumon that has sampled the server last; empty: none says so."""
-        return had_words(self._peers)
+        return earlier_sampler_words(self._peers)
 
     def gives_way(self, now_s: float) -> bool:
         """True if another one that waits goes first: none of another user, nor one that should have gone by now.

@@ -23,8 +23,8 @@ class Held:
         state_of: the state of a process of this host.
 
     Attributes:
-        pause: the same.
-        why: as it is told; "": it is not held.
+        pause: gets the pause in effect, if any.
+        why: the reason that was reported last; empty: it is not held.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Held:
         return max(self._until_unix_s - time.time(), 0.0) if self.why == "paused" else math.inf
 
     def see_pause(self, pause: Pause) -> bool:
-        """Notes that this host is paused; returns whether it is to be told, as it is new, or its end is another."""
+        """Notes a pause of this host; returns True if it must be reported: it is new, or its end has moved."""
         is_moved = self.why == "paused" and abs(pause.until_unix_s - self._until_unix_s) >= _SAME_S
         return self.see("paused") or is_moved
 
     def see(self, why: _Why, switches: int | None = None) -> bool:
-        """Notes what was seen this time; returns whether it is to be told, as it is new.
+        """Notes what was seen; returns True if it must be reported, because it is new.
 
         A job that is stopped counts as that from the second time on, if it has not run in between: some programs slow
         others down by stopping them again and again.

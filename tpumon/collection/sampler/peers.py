@@ -78,7 +78,7 @@ def others_words(first: PeerEntry | None, went_first: PeerEntry | None, sharing:
     return before
 
 
-def had_words(peers: Sequence[PeerEntry]) -> str:
+def earlier_sampler_words(peers: Sequence[PeerEntry]) -> str:
     """Returns words for the tpumon that has sampled a server last; empty: none says so."""
     last = max((one for one in peers if one.trusted and one.entry.calls), key=_said_s, default=None)
     if last is None:

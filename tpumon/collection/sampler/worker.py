@@ -392,8 +392,8 @@ class SampledWorker:
         if may_be_stopped(error, address, pid) and (words := await asyncio.to_thread(stopped_words, address, pid)):
             return replace(failure, reason="deadline", message=words, detail="stopped")
         if not may_be_hung(error):
-            had = await self._duty.had(self._account, error)
-            return replace(failure, message=error.message + had, detail="server-gone") if had else failure
+            words = await self._duty.earlier_sampler(self._account, error)
+            return replace(failure, message=error.message + words, detail="server-gone") if words else failure
         is_others = error.reason == "busy" and await self._duty.is_charged_elsewhere(self._account)
         if hung_by := self._account.hung_by:
             return replace(failure, reason="deadline", message=hung_by, detail="host-trace")

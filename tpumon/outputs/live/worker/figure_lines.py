@@ -12,7 +12,7 @@ from tpumon.outputs.drawing.cells import FORMATS, gib
 from tpumon.outputs.drawing.graphs import bar
 from tpumon.outputs.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.drawing.style import BOLD, DIM, GRAPH, Glyphs, badge_of
-from tpumon.outputs.live.worker.peers import ALONE, Peers
+from tpumon.outputs.live.worker.slice_medians import ALONE, SliceMedians
 
 _NAME = 10
 _VALUE = 9
@@ -37,12 +37,12 @@ def _shown(sample: Sample, level: int) -> list[FigureSpec]:
     ]
 
 
-def _details(figure: FigureSpec, figures: Figures, glyphs: Glyphs, peers: Peers) -> Iterator[str]:
+def _details(figure: FigureSpec, figures: Figures, glyphs: Glyphs, medians: SliceMedians) -> Iterator[str]:
     """The median of its slice, the range over the steps, sizes, and the method."""
     form = FORMATS[figure.unit]
-    usual = peers.figures.get(figure.key)
+    usual = medians.figures.get(figure.key)
     if usual is not None:
-        yield f"{peers.word} {form.word(usual)}"
+        yield f"{medians.word} {form.word(usual)}"
     ends = None if figure.range is None else figure.range(figures)
     if ends is not None:
         count = figures.step_time_s.count if figure is STEP and figures.step_time_s is not None else None
@@ -93,12 +93,12 @@ _METHODS = {
 }
 
 
-def figure_lines(row: WorkerStatus, width: int, level: int, glyphs: Glyphs, peers: Peers = ALONE) -> Lines:
+def figure_lines(row: WorkerStatus, width: int, level: int, glyphs: Glyphs, medians: SliceMedians = ALONE) -> Lines:
     """A line per figure: name, value, bar and details; if it is absent, the reason."""
     if row.sample is None:
         return []
     figures = row.sample.figures
-    shown = {figure: ", ".join(_details(figure, figures, glyphs, peers)) for figure in _shown(row.sample, level)}
+    shown = {figure: ", ".join(_details(figure, figures, glyphs, medians)) for figure in _shown(row.sample, level)}
     longest = max(
         (len(more) for figure, more in shown.items() if figure.unit == "ratio" and figure.value(figures) is not None),
         default=0,

@@ -10,16 +10,16 @@ from tpumon.outputs.drawing.line import Line, Lines, tame
 from tpumon.outputs.drawing.stable_axes import StableAxes
 from tpumon.outputs.drawing.style import BOLD, Glyphs
 from tpumon.outputs.live.parts.tables import TableColumn, add_bar, table
-from tpumon.outputs.live.worker.peers import Peers
+from tpumon.outputs.live.worker.slice_medians import SliceMedians
 
 _NAME = 20
 LEAST_SHARE = 0.0005  # that is not 0.0%
 _NOISE = 0.03  # of a step: parts that differ less from the slice's do so by chance
 
 
-def part_table(figures: Figures, peers: Peers, width: int, glyphs: Glyphs) -> Lines:
+def part_table(figures: Figures, medians: SliceMedians, width: int, glyphs: Glyphs) -> Lines:
     """A line per part: its time, its share of the step, the slice's median, and a bar."""
-    parts, usual = figures.step_parts_s, peers.parts_s
+    parts, usual = figures.step_parts_s, medians.parts_s
     if not parts:
         return []
     whole = STEP.value(figures) or max(parts.values())
@@ -29,8 +29,8 @@ def part_table(figures: Figures, peers: Peers, width: int, glyphs: Glyphs) -> Li
         TableColumn("SHARE", list(map(percent, shares)), 7),
     ]
     if usual:
-        medians = [step_word(usual.get(key, 0.0)) for key in parts]
-        columns.append(TableColumn(peers.word.upper(), medians, 9, dim=True))
+        times = [step_word(usual.get(key, 0.0)) for key in parts]
+        columns.append(TableColumn(medians.word.upper(), times, 9, dim=True))
     names = TableColumn("PARTS OF A STEP", [STEP_PARTS.get(key, key) for key in parts], _NAME)
     title, *rows = table([names], columns, width, glyphs)
     for line, share in zip(rows, shares, strict=True):
@@ -38,13 +38,13 @@ def part_table(figures: Figures, peers: Peers, width: int, glyphs: Glyphs) -> Li
     return [line.segments() for line in (title, *rows)]
 
 
-def part_line(row: WorkerStatus, peers: Peers, stable_axes: StableAxes, width: int, glyphs: Glyphs) -> Lines:
+def part_line(row: WorkerStatus, medians: SliceMedians, stable_axes: StableAxes, width: int, glyphs: Glyphs) -> Lines:
     """The parts in one line, as many as fit; beside each the slice's median.
 
     Parts that differ from the slice's come first, then the greatest; none moves while figures only jitter.
     """
     figures = Figures() if row.sample is None else row.sample.figures
-    parts, usual, whole_s = figures.step_parts_s, peers.parts_s, STEP.value(figures) or 0.0
+    parts, usual, whole_s = figures.step_parts_s, medians.parts_s, STEP.value(figures) or 0.0
     if not parts or whole_s <= 0:
         return []
     places = {}
@@ -60,7 +60,7 @@ def part_line(row: WorkerStatus, peers: Peers, stable_axes: StableAxes, width: i
         if usual and name not in usual:
             continue
         if usual:
-            text = f"{words} {step_word(value)}, {peers.word} {step_cell(usual[name])}"
+            text = f"{words} {step_word(value)}, {medians.word} {step_cell(usual[name])}"
         else:
             text = f"{words} {percent(value / whole_s)}"
         text = tame(text, ascii_only=glyphs.ascii)

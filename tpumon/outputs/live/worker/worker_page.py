@@ -51,7 +51,7 @@ from tpumon.outputs.live.worker.charts import (
 from tpumon.outputs.live.worker.figure_lines import figure_lines, short_lines
 from tpumon.outputs.live.worker.job_lines import family_line, family_table, kind_line
 from tpumon.outputs.live.worker.part_lines import LEAST_SHARE, part_line, part_table
-from tpumon.outputs.live.worker.peers import peers_of
+from tpumon.outputs.live.worker.slice_medians import medians_of
 
 _PART_NAME = 20
 _TWO_BESIDE = 100
@@ -104,7 +104,7 @@ class WorkerPage:
         self._glyphs = frame.glyphs
         self._now_unix_s = frame.now_unix_s
         self._notices = notices
-        self._peers = peers_of(frame.scene, row)
+        self._medians = medians_of(frame.scene, row)
 
     def _main_lines(self) -> Lines:
         """Identity, verdict and figures of the worker."""
@@ -123,7 +123,7 @@ class WorkerPage:
     def _part_line(self) -> Lines:
         if self._level < 2:
             return []
-        return part_line(self._row, self._peers, self._scene.stable_axes, self._width, self._glyphs)
+        return part_line(self._row, self._medians, self._scene.stable_axes, self._width, self._glyphs)
 
     def lines_that_fit(self, height: int) -> Lines:
         """Everything that fits without scrolling, then graphs; if little fits, the main figures come first."""
@@ -180,7 +180,7 @@ class WorkerPage:
         if sample is not None and self._level > 1:
             two = self._width >= _TWO_BESIDE
             half = (self._width - 2) // 2 if two else self._width
-            parts = part_table(sample.figures, self._peers, half, self._glyphs)
+            parts = part_table(sample.figures, self._medians, half, self._glyphs)
             cores = self._cores(sample, half)
             names = [device.device for device in sample.figures.devices]
             devices = self._table("DEVICE", names, sample.figures.devices, half)
@@ -302,7 +302,7 @@ class WorkerPage:
         return kind_line(kind, self._width, self._glyphs)
 
     def _figures(self) -> Lines:
-        lines = figure_lines(self._row, self._width, self._level, self._glyphs, self._peers)
+        lines = figure_lines(self._row, self._width, self._level, self._glyphs, self._medians)
         sample = self._row.sample
         if sample is None or not is_on_cpu(sample):
             return lines

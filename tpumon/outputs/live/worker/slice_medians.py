@@ -13,7 +13,7 @@ from tpumon.model.figure_table import COMPARED
 from tpumon.outputs.live.parts.scene import Scene
 
 
-class Peers(Struct, frozen=True):
+class SliceMedians(Struct, frozen=True):
     """Medians over a slice's workers with present figures, the worker itself included.
 
     Attributes:
@@ -28,12 +28,12 @@ class Peers(Struct, frozen=True):
     parts_s: Mapping[str, float] = field(default_factory=dict)
 
 
-ALONE = Peers()
-"""Peers of a worker without others to compare with."""
+ALONE = SliceMedians()
+"""Medians of a worker without others to compare with."""
 
 
-def peers_of(scene: Scene, row: WorkerStatus) -> Peers:
-    """The medians of the worker's slice; of all workers if no slice is known; `ALONE` if it has no peers."""
+def medians_of(scene: Scene, row: WorkerStatus) -> SliceMedians:
+    """The medians of the worker's slice; of all workers if no slice is known; `ALONE` if it has no medians."""
     group = slice_key_of(row.target)
     present = [each for each in scene.rows if each.sample is not None and not each.target.ambiguous]
     rows = [each for each in present if slice_key_of(each.target) == group]
@@ -41,7 +41,7 @@ def peers_of(scene: Scene, row: WorkerStatus) -> Peers:
         return ALONE
     known = {key: [value for each in rows if (value := each.figures[key]) is not None] for key in COMPARED}
     figures = {key: median(numbers) for key, numbers in known.items() if len(numbers) > 1}
-    return Peers("fleet" if row.target.slice is None else "slice", figures, _parts_s(rows))
+    return SliceMedians("fleet" if row.target.slice is None else "slice", figures, _parts_s(rows))
 
 
 def _parts_s(rows: Sequence[WorkerStatus]) -> Mapping[str, float]:

@@ -35,7 +35,7 @@ _IN_PATHS = "/%:@!$&'()*+,;=~"
 _Read = TypeVar("_Read")
 
 
-class TroubleError(Exception):
+class ExchangeError(Exception):
     """A request failed; the message is one line."""
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -86,7 +86,7 @@ class Secret:
         return _basic(secret) if ":" in secret else f"Bearer {secret}"  # a bearer token has no colon (RFC 6750)
 
 
-class RemoteServer:
+class ExporterClient:
     """The URL of a server, and the HTTP client that asks it. Follows no redirect: it could leak the password.
 
     Args:
@@ -142,7 +142,7 @@ class RemoteServer:
         The answer may take `patience` times as long as usual to begin.
 
         Raises:
-            TroubleError: no answer in time, or `read` raised it, or a ValueError: not an answer of such a server.
+            ExchangeError: no answer in time, or `read` raised it, or a ValueError: not an answer of such a server.
         """
         async with AsyncExitStack() as stack:
             headers = {**self._headers, **await self._auth()}
@@ -192,7 +192,7 @@ class RemoteServer:
         """Raises what a refusal means that has nothing to do with what was asked.
 
         Raises:
-            TroubleError: it is one.
+            ExchangeError: it is one.
         """
         if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
             how = "give https://USER:PASSWORD@HOST:PORT, or --from-auth FILE with a token or USER:PASSWORD"
@@ -202,13 +202,13 @@ class RemoteServer:
         if status == http.client.SERVICE_UNAVAILABLE:
             raise self.trouble("unavailable", "it is too busy to answer")
 
-    def trouble(self, reason: Reason, what: str) -> TroubleError:
+    def trouble(self, reason: Reason, what: str) -> ExchangeError:
         """An error that names the server."""
-        return TroubleError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
+        return ExchangeError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
 
-    def trouble_of(self, error: Exception) -> TroubleError:
-        """The failure of a refresh as a `TroubleError`; an unexpected error is a bug, and names the server, too."""
-        return error if isinstance(error, TroubleError) else self.trouble("internal", unexpected(error))
+    def trouble_of(self, error: Exception) -> ExchangeError:
+        """The failure of a refresh as a `ExchangeError`; an unexpected error is a bug, and names the server, too."""
+        return error if isinstance(error, ExchangeError) else self.trouble("internal", unexpected(error))
 
 
 def _host(host: str, port: int | None) -> str:
