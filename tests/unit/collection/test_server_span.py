@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tpumon.collection.sampler.extra_sources import ServerReading
 from tpumon.collection.sampler.server_span import ServerSpan
 from tpumon.model import (
     CoreFigures,
@@ -53,14 +54,16 @@ PREFILL = ("prefill", (0.2,), (64, 128))
 def last(*samples, every_s=10.0, extra_read=True):
     span = ServerSpan()
     for i, sample in enumerate(samples):
-        joined = span.joined(sample, i * every_s, extra_read=extra_read)
+        server = sample.figures.server
+        readings = [ServerReading(i * every_s, server)] if extra_read and server is not None else []
+        joined = span.joined(sample, i * every_s, readings)
     return joined.figures
 
 
 def test_what_is_no_server_stays_as_it_is():
     span = ServerSpan()
     for sample in (changed(SOME, figures=Figures(programs=("1",))), empty(), SOME):
-        assert span.joined(sample, 0.0, extra_read=True) is sample
+        assert span.joined(sample, 0.0, []) is sample
 
 
 def test_families_and_busy_share():
@@ -113,9 +116,9 @@ def test_a_failure_shows_nothing():
 
 def test_forgotten():
     span = ServerSpan()
-    span.joined(traced(DECODE), 0.0, extra_read=True)
+    span.joined(traced(DECODE), 0.0, [])
     span.forget()
-    assert span.joined(empty(), 1.0, extra_read=True).figures.server is None
+    assert span.joined(empty(), 1.0, []).figures.server is None
 
 
 def test_calls_alone_say_nothing_of_busy_time():
@@ -144,6 +147,24 @@ def test_device_time_per_token():
     assert server.device_s_per_token == pytest.approx(0.1)
     assert server.device_time_source == "programs"
     assert last(*samples, extra_read=False).server.device_s_per_token is None  # nothing new was said
+
+
+def test_tokens_count_that_are_told_between_two_samples():
+    """As a page is read again where nothing ran: 12 a second for 4 s, and then none for 6 s."""
+    span = ServerSpan()
+    for at_s, rates in ((0.0, {0.0: None}), (10.0, {4.0: 12.0, 10.0: 0.0})):
+        readings = [ServerReading(when_s, says(tokens_per_s=rate)) for when_s, rate in rates.items()]
+        figures = span.joined(traced(DECODE), at_s, readings).figures
+    assert figures.server.device_s_per_token == pytest.approx(0.6 * 4 / 4.8)
+
+
+def test_requests_are_those_as_a_window_began():
+    """Also where the page was read again after it."""
+    span = ServerSpan()
+    for at_s in (0.0, 10.0):
+        readings = [ServerReading(at_s, says(8)), ServerReading(at_s + 5.0, says(0))]
+        figures = span.joined(traced(DECODE), at_s, readings).figures
+    assert figures.server.host_gap_ratio == pytest.approx(0.4)
 
 
 def test_tokens_of_each_chip():

@@ -9,6 +9,7 @@ from statistics import quantiles
 import pytest
 
 from support.traces import Op, Traced
+from tpumon.collection.sampler.extra_sources import ServerReading
 from tpumon.collection.sampler.server_span import ServerSpan
 from tpumon.model import Failure, Figures, Sample, ServerFigures
 from tpumon.xspace.trace_figures import read_figures
@@ -137,7 +138,8 @@ def test_figures_are_those_of_what_the_server_did(load):
     runs, requests = runs_of(**LOADS[load])
     span = ServerSpan()
     for place in range(WINDOWS):
-        figures = span.joined(sample_of(runs, requests, place), WINDOW_S * place, extra_read=True).figures.server
+        sample, now_s = sample_of(runs, requests, place), WINDOW_S * place
+        figures = span.joined(sample, now_s, [ServerReading(now_s, sample.figures.server)]).figures.server
     inside = lambda run, last_s: max(0.0, min(run.end_s, last_s) - max(run.begin_s, FIRST_S))  # noqa: E731
     last_s = FIRST_S + END_S
     busy_s = sum(inside(run, last_s) for run in runs)

@@ -250,8 +250,7 @@ class Sampler:
     ) -> Sample:
         """Runs one query of the profiler and of the extra sources at the same time; any may be missing."""
         workers = len(self._targets)
-        asked_s = time.monotonic()
-        before = extra_sources.of_server
+        asked_s, began_s = time.monotonic(), asyncio.get_running_loop().time()
         if extra_sources.are_due(target):
             sample, _ = await asyncio.gather(worker.ask(), extra_sources.read(target, workers))
         else:  # without a task for each
@@ -266,8 +265,7 @@ class Sampler:
             if not worker.has_answered:
                 sample = await self._with_elsewhere(sample)
         if sample.failure is None or not worker.held.why:
-            is_new = extra_sources.of_server is not before
-            sample = span.joined(merged(sample, extra_sources.last), asked_s, extra_read=is_new)
+            sample = span.joined(merged(sample, extra_sources.last), began_s, extra_sources.taken_of_server())
         worker.gone = worker.gone and not sample.answered
         now_s = time.monotonic()
         # If the wall clock was set meanwhile, the query cannot have begun before it was asked.
