@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tpumon.collection.sampler.extra_sources import ServerReading
-from tpumon.collection.sampler.server_span import ServerSpan
+from tpumon.collection.sampler.server_span import ServerSpan, workers_of_servers
 from tpumon.model import (
     CoreFigures,
     DeviceFigures,
@@ -16,6 +16,7 @@ from tpumon.model import (
     FunctionFigures,
     Sample,
     ServerFigures,
+    Target,
     TracedPrograms,
 )
 
@@ -51,12 +52,12 @@ DECODE = ("decode", (0.1, 0.2, 0.3), (16,))
 PREFILL = ("prefill", (0.2,), (64, 128))
 
 
-def last(*samples, every_s=10.0, extra_read=True):
+def last(*samples, every_s=10.0, extra_read=True, workers=1):
     span = ServerSpan()
     for i, sample in enumerate(samples):
         server = sample.figures.server
         readings = [ServerReading(i * every_s, server)] if extra_read and server is not None else []
-        joined = span.joined(sample, i * every_s, readings)
+        joined = span.joined(sample, i * every_s, readings, workers)
     return joined.figures
 
 
@@ -234,6 +235,39 @@ def test_requests_and_tokens_of_several_engines_are_not_joined_with_the_programs
     for name in ("host_gap_ratio", "device_s_per_token", "tokens_per_s_per_chip"):
         assert getattr(figures.server, name) is None
         assert figures.absent[name] == "its page counts the requests of 4 engines together"
+
+
+def test_tokens_of_several_workers_are_not_joined_with_the_chips_of_one():
+    """Which has a part of the work of each token; the host gap is that of all."""
+    cores = (CoreFigures(chip=0, core=0),)
+    sample = traced(DECODE, server=says(8, tokens_per_s=12.0))
+    fields = {name: getattr(sample.figures, name) for name in Figures.__struct_fields__} | {"per_core": cores}
+    sample = changed(sample, figures=Figures(**fields))
+    for name in ("device_s_per_token", "tokens_per_s_per_chip"):
+        assert getattr(last(*[sample] * 3).server, name) is not None
+        figures = last(*[sample] * 3, workers=4)
+        assert getattr(figures.server, name) is None
+        assert figures.absent[name] == "its page counts the tokens of 4 workers together"
+    assert figures.server.host_gap_ratio == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("targets", "workers"),
+    [
+        ({"a": {"slice_workers": 4}, "b": {"slice_workers": 4, "page": None}}, {"a": 4, "b": 4}),
+        ({"a": {"independent": True, "slice_workers": 2}}, {"a": 2}),
+        ({"a": {}, "b": {"page": None}}, {"a": 2, "b": 2}),
+        ({"a": {}, "b": {}}, {}),  # replicas, each with a page of its own
+        ({"a": {"slice": "s"}, "b": {"slice": "t", "page": None}}, {}),
+        ({"a": {"independent": True}, "b": {"independent": True, "page": None}}, {}),
+    ],
+)
+def test_workers_of_a_server_are_those_of_a_slice_with_fewer_pages(targets, workers):
+    made = []
+    for worker, target in targets.items():
+        page = target.pop("page", f"http://{worker}/metrics")
+        made.append(Target(worker=worker, address=f"{worker}:1", server_metrics=page, **target))
+    assert workers_of_servers(made) == workers
 
 
 def test_what_a_server_says_of_itself_stays():

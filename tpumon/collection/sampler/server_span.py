@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from statistics import quantiles
 from typing import Literal
@@ -19,6 +19,7 @@ from tpumon.model import (
     ProgramFamily,
     Sample,
     ServerFigures,
+    Target,
     TracedPrograms,
 )
 from tpumon.model.figures import MOST_SIZES
@@ -34,6 +35,20 @@ _CALLS_ONLY = "the trace shows calls on the host, not when their programs run"
 _NO_REQUESTS, _NO_TOKENS = "nothing tells its requests", "nothing tells how many tokens it generates"
 _NO_CHIPS = "no trace tells how many chips its worker has"
 _NO_BATCHES = "the host annotates no batch in the windows; host tracer level 1 shows those of tpu-inference"
+
+
+def workers_of_servers(targets: Sequence[Target]) -> Mapping[str, int]:
+    """By worker, how many its server has, where these are more than the pages that count its tokens."""
+    slices = defaultdict(list)
+    for target in targets:
+        slices[target.job, target.slice, target.worker if target.independent else None].append(target)
+    workers = {}
+    for members in slices.values():
+        count = max(len(members), *(member.slice_workers or 1 for member in members))
+        pages = {member.server_metrics for member in members if member.server_metrics is not None}
+        if count > max(len(pages), 1):
+            workers |= {member.worker: count for member in members}
+    return workers
 
 
 class _Window(Struct, frozen=True):
@@ -85,13 +100,16 @@ class ServerSpan:
         self._serves = False
         self._noted_s = self._read_s = None
 
-    def joined(self, sample: Sample, now_s: float, readings: Sequence[ServerReading]) -> Sample:
+    def joined(
+        self, sample: Sample, now_s: float, readings: Sequence[ServerReading], server_workers: int = 1
+    ) -> Sample:
         """The sample with the figures of the server; the sample itself where no server is seen.
 
         Args:
             sample: profiler and extra sources together.
             now_s: the loop's time as the sample began.
             readings: of the server's own metrics, since the sample before.
+            server_workers: how many workers they count together.
         """
         failure = sample.failure
         if failure is not None and not sample.responded:
@@ -102,7 +120,7 @@ class ServerSpan:
             return sample
         if failure is not None and failure.reason != "empty-trace":
             return sample  # figures of traces are absent while none can be taken
-        figures, absent = self._figures(server or ServerFigures())
+        figures, absent = self._figures(server or ServerFigures(), server_workers)
         missing = {name: why for name, why in absent.items() if getattr(figures, name) is None}
         return replace(
             sample, figures=replace(sample.figures, server=figures, absent={**sample.figures.absent, **missing})
@@ -134,7 +152,7 @@ class ServerSpan:
     def _shows_programs(self) -> bool:
         return any(window.programs.families for window in self._windows)
 
-    def _figures(self, server: ServerFigures) -> tuple[ServerFigures, Mapping[str, str]]:
+    def _figures(self, server: ServerFigures, server_workers: int) -> tuple[ServerFigures, Mapping[str, str]]:
         """Figures of the windows and of the server's own metrics, and the reasons of absent ones."""
         windows = self._windows if self._serves else ()
         traced_s = sum(window.window_s for window in windows)
@@ -151,6 +169,9 @@ class ServerSpan:
             why_no_gap = why_no_device_s = why_not_per_chip = (
                 f"its page counts the requests of {server.engines} engines together"
             )
+        elif server_workers > 1 and tokens_per_s is not None:  # and the time and the chips are this one's
+            device_s = source = per_chip = None
+            why_no_device_s = why_not_per_chip = f"its page counts the tokens of {server_workers} workers together"
         computed = replace(
             server,
             busy_ratio=busy,
