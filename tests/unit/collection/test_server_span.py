@@ -109,6 +109,15 @@ def test_programs_of_others_are_no_idle_time():
     assert last(traced(DECODE), training, training, every_s=100.0).server is None
 
 
+def test_a_window_with_the_end_of_a_step_alone_counts_where_a_server_is_known():
+    """It is as long as others, and nearly idle; of another job it says nothing."""
+    sampling = traced(("sample", (0.1,), ()), runs_model=False)
+    assert last(traced(DECODE), sampling).server.busy_ratio == pytest.approx(0.35)
+    assert last(sampling, sampling).server is None
+    training = changed(SOME, figures=Figures(functions=(FunctionFigures(name="train", runs=3),), programs=("1",)))
+    assert last(traced(DECODE), sampling, training, every_s=70.0).server is None
+
+
 def test_a_failure_shows_nothing():
     busy = changed(empty(), errors=(Failure(source="trace", reason="busy", message="someone else"),))
     assert last(traced(DECODE), busy).server is None

@@ -141,8 +141,7 @@ class ServerSpan:
         programs = _programs(sample)
         if programs is not None:
             self._windows.append(_Window(now_s, programs.window_s, programs, requests))
-        ran = figures.traced_programs is not None
-        self._serves = ran or (self._serves and not (_has_programs(figures) and not self._shows_programs))
+        self._serves = figures.serves or (self._serves and not (_has_programs(figures) and not self._shows_programs))
         duty_ratio = figures.runtime_duty_ratio
         if duty_ratio is not None and self._noted_s is not None:
             self._duty.append(_Weighted(now_s, duty_ratio, now_s - self._noted_s))
@@ -150,7 +149,7 @@ class ServerSpan:
 
     @property
     def _shows_programs(self) -> bool:
-        return any(window.programs.families for window in self._windows)
+        return any(window.programs.families and window.programs.runs_model for window in self._windows)
 
     def _figures(self, server: ServerFigures, server_workers: int) -> tuple[ServerFigures, Mapping[str, str]]:
         """Figures of the windows and of the server's own metrics, and the reasons of absent ones."""
