@@ -1,10 +1,12 @@
-"""Figures of a real small server, beside its own log of the same spans."""
+"""Figures and findings of a real small server, beside its own log of the same spans."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from fakes.run import tpumon
+from fakes.run import Tpumon, tpumon
 from support.serving import FAMILIES, serving
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -122,4 +124,33 @@ PATTERNS = {
 def test_patterns_of_load(tmp_path, pattern):
     load, *options = PATTERNS[pattern]
     with serving(tmp_path, load, *options) as server:
-        check(server, look(server, 11))
+        samples = look(server, 11)
+        check(server, samples)
+    assert samples[-1]["job_kind"]["kind"] == "serving"
+    assert above_info(each["findings"] for each in samples) <= ({"host-gap"} if pattern == "host-gap" else set())
+    assert pattern != "host-gap" or "host-gap" in {one["finding"] for one in samples[-1]["findings"]}
+
+
+def above_info(said):
+    return {one["finding"] for findings in said for one in findings if one["severity"] != "info"}
+
+
+def findings(out):
+    """Of each line so far; by id."""
+    lines = out[: out.rfind("\n") + 1].splitlines()
+    return [{one["finding"]: one for one in json.loads(line)["findings"]} for line in lines]
+
+
+@pytest.mark.nightly
+def test_a_server_that_stops_amid_requests_is_stuck_after_a_minute(tmp_path):
+    with serving(tmp_path, "400@0.7", "--stall-at", "30") as server:
+        options = ("--interval", "0", "--max-duty", "100%", "--duration-ms", "2000", "--output", "jsonl")
+        with Tpumon(*options, "--service-addr", server.address, "--server-metrics", server.page) as process:
+            process.wait_for(lambda: "stuck" in (findings(process.out) or [{}])[-1], 240)
+            *before, found = findings(process.out)
+        last = server.rows[-1]
+    stuck, stopped_s = found["stuck"], last["time_unix_s"] + last["seconds"]
+    print("stuck", stuck, stopped_s, before[-1])
+    assert above_info(each.values() for each in before) == set()
+    assert stuck["severity"] == "critical"
+    assert stopped_s - 5.0 < stuck["since_unix_s"] < stopped_s + 10.0
