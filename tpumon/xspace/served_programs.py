@@ -21,7 +21,7 @@ _BATCH = re.compile(r"execute_model: \d{1,9} reqs, (\d{1,9}) toks")  # tpu-infer
 _BATCH_BEGINS = b"execute_model: "
 _LEAST_SIZE = 16  # tokens; servers compile no smaller program
 _ROWS = re.compile(r" = \(?[a-z]\w*\[(\d{1,9}),\d")  # of an op's first result, if it has columns, too
-_BESIDE: Collection[ProgramFamily] = frozenset({"sample", "move"})  # all that a window shows that cuts a long step
+_BESIDE: frozenset[ProgramFamily] = frozenset({"sample", "move"})  # all that a window shows that cuts a long step
 _ID_BITS = 64
 _MOST_KNOWN = 1000
 _known_rows: dict[str, int | None] = {}

@@ -42,7 +42,7 @@ def workers_of_servers(targets: Sequence[Target]) -> Mapping[str, int]:
     slices = defaultdict(list)
     for target in targets:
         slices[target.job, target.slice, target.worker if target.independent else None].append(target)
-    workers = {}
+    workers: dict[str, int] = {}
     for members in slices.values():
         count = max(len(members), *(member.slice_workers or 1 for member in members))
         pages = {member.server_metrics for member in members if member.server_metrics is not None}
