@@ -280,6 +280,7 @@ class TracedPrograms(Struct, frozen=True, kw_only=True):
         window_s: for how long the profiler looked, also before the first event and after the last one.
         real_tokens: tokens in the batches that the host annotates; None if it annotates none.
         padded_tokens: the sizes to which these were padded; None if they are not known.
+        runs_model: whether programs that run a model are among them; others alone may be another job's.
     """
 
     families: Annotated[tuple[FamilyRuns, ...], at_most(_MOST_FAMILIES)] = ()
@@ -287,6 +288,7 @@ class TracedPrograms(Struct, frozen=True, kw_only=True):
     window_s: float = 0.0
     real_tokens: int | None = None
     padded_tokens: int | None = None
+    runs_model: bool = True
 
 
 class Figures(Struct, frozen=True, kw_only=True):
@@ -367,6 +369,11 @@ class Figures(Struct, frozen=True, kw_only=True):
     runtime_latencies: Mapping[str, Distribution] = field(default_factory=dict)
     runtime_counts: Mapping[str, float] = field(default_factory=dict)
     step_durations_s: tuple[float, ...] = ()
+
+    @property
+    def serves(self) -> bool:
+        """True if the window shows programs of a server that run its model."""
+        return self.traced_programs is not None and self.traced_programs.runs_model
 
     @property
     def runtime_duty_ratio(self) -> float | None:

@@ -21,6 +21,7 @@ _BATCH = re.compile(r"execute_model: \d{1,9} reqs, (\d{1,9}) toks")  # tpu-infer
 _BATCH_BEGINS = b"execute_model: "
 _LEAST_SIZE = 16  # tokens; servers compile no smaller program
 _ROWS = re.compile(r" = \(?[a-z]\w*\[(\d{1,9}),\d")  # of an op's first result, if it has columns, too
+_BESIDE: frozenset[ProgramFamily] = frozenset({"sample", "move"})  # all that a window shows that cuts a long step
 _ID_BITS = 64
 _MOST_KNOWN = 1000
 _known_rows: dict[str, int | None] = {}
@@ -36,7 +37,7 @@ def traced_programs(
     runs: Sequence[tuple[str, int, Ints, Ints]] = (),
     host: Plane | None = None,
 ) -> TracedPrograms | None:
-    """Programs of a server in a trace; None if no function is one of a server's.
+    """Programs of a server in a trace; None if no function is one of a server's, or it also shows those of others.
 
     Args:
         functions: of the devices; where there are none, of the host.
@@ -52,7 +53,8 @@ def traced_programs(
     families: dict[ProgramFamily, list[Function]] = {}
     for function in functions:
         families.setdefault(family_of(function.name), []).append(function)
-    if families.keys().isdisjoint(SERVING):
+    runs_model = not families.keys().isdisjoint(SERVING)
+    if not runs_model and not (families and families.keys() <= _BESIDE):
         return None
     batches, tokens = _batches(host)
     sizes, padded = _sizes(cores, runs)
@@ -69,6 +71,7 @@ def traced_programs(
         window_s=(window_ps[1] - window_ps[0]) / PS_PER_S if window_ps else 0.0,
         real_tokens=int(tokens.sum()) if len(tokens) else None,
         padded_tokens=padded_tokens if len(tokens) else None,
+        runs_model=runs_model,
     )
 
 

@@ -1,18 +1,20 @@
-"""Figures of a real small server, beside its own log of the same spans."""
+"""Figures and findings of a real small server, beside its own log of the same spans."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from fakes.run import tpumon
+from fakes.run import Tpumon, tpumon
 from support.serving import FAMILIES, serving
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
 
 NEAR = 0.03
 WINDOW_S = 5.0
-LEAST_DECODED = 0.6  # of all tokens: the log does not tell the first ones of requests
-EDGES = 0.1  # the server counts a token when it is made, and tpumon asks every few seconds
+STARTS_S = (0.0, 0.05, 0.1)  # from a sample's begin to that of its trace
+READ_S = 0.25  # from a sample's begin to the reading of its page, or before
 RANKS = 0.015  # of a quantile: there are few steps of the longest kinds
 
 
@@ -35,35 +37,54 @@ def check(server, samples):
     truth = server.truth(spans)
     figures = samples[-1]["server"]
     found = {each["family"]: each for each in figures["families"]}
-    print("busy", figures["busy_ratio"], truth.program_ratio, truth.busy_ratio, "steps", len(truth.steps))
+    print("busy", figures["busy_ratio"], truth.busy_ratios, "steps", len(truth.steps))
     assert set(found) & set(FAMILIES.values()) == {FAMILIES[row["program"]] for row in truth.whole}
-    # Of a step, what is before and after the model's program is partly the host's.
-    assert truth.program_ratio * (1 - NEAR) - 0.01 <= figures["busy_ratio"] <= truth.busy_ratio * (1 + NEAR) + 0.01
+    assert between(figures["busy_ratio"], busy_ratios(server, spans))
     for family in set(found) & set(FAMILIES.values()):
-        mine, seconds = found[family], truth.seconds(family)
+        mine, seconds, least_s = found[family], truth.seconds(family), truth.least_seconds(family)
         print(family, mine["executions_per_s"], truth.rate(family), mine["duration_s"], mine["sizes"], len(seconds))
         edges = len(samples) ** 0.5 / truth.spans_s  # a window may hold a step more or less
         assert abs(mine["executions_per_s"] - truth.rate(family)) <= NEAR * truth.rate(family) + edges
         for name, share in (("p50", 0.5), ("p95", 0.95)):
-            low, high = (quantile(seconds, share + sign * (RANKS + 1 / len(seconds))) for sign in (-1, 1))
+            ranks = RANKS + 1 / len(seconds)
+            low, high = quantile(least_s, share - ranks), quantile(seconds, share + ranks)
             print(name, mine["duration_s"][name], low, high)
             assert low * (1 - NEAR) <= mine["duration_s"][name] <= high * (1 + NEAR)
         assert set(mine["sizes"]) == {row["bucket"] for row in truth.whole if FAMILIES[row["program"]] == family}
-    join(figures, truth, server.truth(spans[:-1]))
+    join(server, samples, spans)
     if truth.whole:
         print("padding", figures["padding_ratio"], truth.padding_ratio)
         assert figures["padding_ratio"] == pytest.approx(truth.padding_ratio, abs=NEAR)
 
 
-def join(figures, truth, counted):
-    """What its programs and its own metrics say together; the tokens of the last window are not counted yet."""
+def join(server, samples, spans):
+    """What its programs and its own metrics say together."""
+    figures = samples[-1]["server"]
     gap, each_s = figures["host_gap_ratio"], figures["device_s_per_token"]
-    print("gap", gap, "device seconds per token", each_s, "decoded per second", counted.decoded_per_s)
-    # The busy time of the windows with requests is part of the busy time of all.
-    assert gap is None or gap <= 1 - truth.program_ratio + NEAR + 0.01
-    if counted.decoded_per_s:
-        least_s, most_s = (ratio / counted.decoded_per_s for ratio in (counted.program_ratio, counted.busy_ratio))
-        assert least_s * (1 - NEAR) * LEAST_DECODED <= each_s <= most_s * (1 + NEAR + EDGES)
+    having = [span for span, sample in zip(spans, samples, strict=True) if sample["server"]["requests_running"]]
+    if gap is not None:
+        least, most = server.truth(having).busy_ratios
+        print("gap", gap, 1 - most, 1 - least)
+        assert 1 - most - NEAR <= gap <= 1 - least + NEAR
+    first_s, last_s, counted = spans[0][0], spans[-1][0], spans[:-1]
+    if samples[-1]["source"] is None:  # nothing ran, and so the page was read again
+        last_s, counted = last_s + samples[-1]["took_s"], spans
+    tokens = [server.generated(last_s + at_s) - server.generated(first_s - at_s) for at_s in (-READ_S, READ_S)]
+    if tokens[0] > 0:
+        times_s = [ratio * (last_s - first_s) for ratio in busy_ratios(server, counted)]
+        print("device seconds per token", each_s, times_s, tokens)
+        assert between(each_s, [time_s / count for time_s in times_s for count in tokens])
+
+
+def busy_ratios(server, spans):
+    """Shares of the spans in its model's program: as asked for, and as they may have begun."""
+    moved = [[(first + at_s, last + at_s) for first, last in spans] for at_s in STARTS_S]
+    return [ratio for each in moved for ratio in server.truth(each).busy_ratios]
+
+
+def between(figure, truths):
+    """True if it is within 3 % of one of these, or between two."""
+    return min(truths) * (1 - NEAR) <= figure <= max(truths) * (1 + NEAR)
 
 
 def quantile(ascending, share):
@@ -103,4 +124,33 @@ PATTERNS = {
 def test_patterns_of_load(tmp_path, pattern):
     load, *options = PATTERNS[pattern]
     with serving(tmp_path, load, *options) as server:
-        check(server, look(server, 11))
+        samples = look(server, 11)
+        check(server, samples)
+    assert samples[-1]["job_kind"]["kind"] == "serving"
+    assert above_info(each["findings"] for each in samples) <= ({"host-gap"} if pattern == "host-gap" else set())
+    assert pattern != "host-gap" or "host-gap" in {one["finding"] for one in samples[-1]["findings"]}
+
+
+def above_info(said):
+    return {one["finding"] for findings in said for one in findings if one["severity"] != "info"}
+
+
+def findings(out):
+    """Of each line so far; by id."""
+    lines = out[: out.rfind("\n") + 1].splitlines()
+    return [{one["finding"]: one for one in json.loads(line)["findings"]} for line in lines]
+
+
+@pytest.mark.nightly
+def test_a_server_that_stops_amid_requests_is_stuck_after_a_minute(tmp_path):
+    with serving(tmp_path, "400@0.7", "--stall-at", "30") as server:
+        options = ("--interval", "0", "--max-duty", "100%", "--duration-ms", "2000", "--output", "jsonl")
+        with Tpumon(*options, "--service-addr", server.address, "--server-metrics", server.page) as process:
+            process.wait_for(lambda: "stuck" in (findings(process.out) or [{}])[-1], 240)
+            *before, found = findings(process.out)
+        last = server.rows[-1]
+    stuck, stopped_s = found["stuck"], last["time_unix_s"] + last["seconds"]
+    print("stuck", stuck, stopped_s, before[-1])
+    assert above_info(each.values() for each in before) == set()
+    assert stuck["severity"] == "critical"
+    assert stopped_s - 5.0 < stuck["since_unix_s"] < stopped_s + 10.0

@@ -154,6 +154,16 @@ def test_a_gap_of_the_host_is_info_from_30_percent_and_a_warning_from_50():
     assert set(job.round(10, host_gap_ratio=0.6, **STUCK)) == {"stuck"}, "which explains it"
 
 
+def test_a_standstill_is_no_gap_of_the_host_before_it_is_long_enough_for_stuck():
+    job = Servers()
+    job.round(5)
+    assert job.round(7, host_gap_ratio=0.6, **STUCK) == {}
+    assert "stuck" in job.reasons()["host-gap"]
+    assert set(job.round(1, host_gap_ratio=0.6, **STUCK)) == {"stuck"}
+    slow = {"silent": True, "tokens_per_s": 3.0}
+    assert set(Servers().round(7, host_gap_ratio=0.6, **slow)) == {"host-gap"}, "a window between two steps"
+
+
 COMPILES = {"figures": {"compile_ratio": 0.4}}
 
 

@@ -108,14 +108,14 @@ class Bursts(Traces):
         return taken("w", address="a:1", source="trace", cores=4, figures=figures)
 
 
-def follow(traces, *extra_sources, **pace):
+def follow(traces, *extra_sources, target=None, **pace):
     samples = []
 
     async def no_pause():
         """This host is not paused."""
 
     sampler = Sampler(
-        Fixed([Target(worker="w", address="a:1")]),
+        Fixed([target or Target(worker="w", address="a:1")]),
         Query(level=2),
         Pace(max_duty_ratio=0.05, **pace),
         on_sample=samples.append,
@@ -156,3 +156,9 @@ def test_both_in_one_sample(followed):
 
 def test_the_source_hears_how_long_a_window_may_be(followed):
     assert followed[1].asked[0].allowed_s == pytest.approx(10.0 * 0.05)
+
+
+def test_a_page_of_a_server_on_several_hosts_tells_nothing_of_one_of_them():
+    of_four = Target(worker="w", address="a:1", server_metrics="http://a/metrics", slice_workers=4)
+    samples, _ = follow(Bursts(), num_queries=12, target=of_four)
+    assert samples[-1].figures.absent["device_s_per_token"] == "its page counts the tokens of 4 workers together"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tpumon.collection.sampler.server_span import ServerSpan
+from tpumon.collection.sampler.extra_sources import ServerReading
+from tpumon.collection.sampler.server_span import ServerSpan, workers_of_servers
 from tpumon.model import (
     CoreFigures,
     DeviceFigures,
@@ -15,6 +16,7 @@ from tpumon.model import (
     FunctionFigures,
     Sample,
     ServerFigures,
+    Target,
     TracedPrograms,
 )
 
@@ -50,17 +52,19 @@ DECODE = ("decode", (0.1, 0.2, 0.3), (16,))
 PREFILL = ("prefill", (0.2,), (64, 128))
 
 
-def last(*samples, every_s=10.0, extra_read=True):
+def last(*samples, every_s=10.0, extra_read=True, workers=1):
     span = ServerSpan()
     for i, sample in enumerate(samples):
-        joined = span.joined(sample, i * every_s, extra_read=extra_read)
+        server = sample.figures.server
+        readings = [ServerReading(i * every_s, server)] if extra_read and server is not None else []
+        joined = span.joined(sample, i * every_s, readings, workers)
     return joined.figures
 
 
 def test_what_is_no_server_stays_as_it_is():
     span = ServerSpan()
     for sample in (changed(SOME, figures=Figures(programs=("1",))), empty(), SOME):
-        assert span.joined(sample, 0.0, extra_read=True) is sample
+        assert span.joined(sample, 0.0, []) is sample
 
 
 def test_families_and_busy_share():
@@ -105,6 +109,15 @@ def test_programs_of_others_are_no_idle_time():
     assert last(traced(DECODE), training, training, every_s=100.0).server is None
 
 
+def test_a_window_with_the_end_of_a_step_alone_counts_where_a_server_is_known():
+    """It is as long as others, and nearly idle; of another job it says nothing."""
+    sampling = traced(("sample", (0.1,), ()), runs_model=False)
+    assert last(traced(DECODE), sampling).server.busy_ratio == pytest.approx(0.35)
+    assert last(sampling, sampling).server is None
+    training = changed(SOME, figures=Figures(functions=(FunctionFigures(name="train", runs=3),), programs=("1",)))
+    assert last(traced(DECODE), sampling, training, every_s=70.0).server is None
+
+
 def test_a_failure_shows_nothing():
     busy = changed(empty(), errors=(Failure(source="trace", reason="busy", message="someone else"),))
     assert last(traced(DECODE), busy).server is None
@@ -113,9 +126,9 @@ def test_a_failure_shows_nothing():
 
 def test_forgotten():
     span = ServerSpan()
-    span.joined(traced(DECODE), 0.0, extra_read=True)
+    span.joined(traced(DECODE), 0.0, [])
     span.forget()
-    assert span.joined(empty(), 1.0, extra_read=True).figures.server is None
+    assert span.joined(empty(), 1.0, []).figures.server is None
 
 
 def test_calls_alone_say_nothing_of_busy_time():
@@ -144,6 +157,24 @@ def test_device_time_per_token():
     assert server.device_s_per_token == pytest.approx(0.1)
     assert server.device_time_source == "programs"
     assert last(*samples, extra_read=False).server.device_s_per_token is None  # nothing new was said
+
+
+def test_tokens_count_that_are_told_between_two_samples():
+    """As a page is read again where nothing ran: 12 a second for 4 s, and then none for 6 s."""
+    span = ServerSpan()
+    for at_s, rates in ((0.0, {0.0: None}), (10.0, {4.0: 12.0, 10.0: 0.0})):
+        readings = [ServerReading(when_s, says(tokens_per_s=rate)) for when_s, rate in rates.items()]
+        figures = span.joined(traced(DECODE), at_s, readings).figures
+    assert figures.server.device_s_per_token == pytest.approx(0.6 * 4 / 4.8)
+
+
+def test_requests_are_those_as_a_window_began():
+    """Also where the page was read again after it."""
+    span = ServerSpan()
+    for at_s in (0.0, 10.0):
+        readings = [ServerReading(at_s, says(8)), ServerReading(at_s + 5.0, says(0))]
+        figures = span.joined(traced(DECODE), at_s, readings).figures
+    assert figures.server.host_gap_ratio == pytest.approx(0.4)
 
 
 def test_tokens_of_each_chip():
@@ -213,6 +244,39 @@ def test_requests_and_tokens_of_several_engines_are_not_joined_with_the_programs
     for name in ("host_gap_ratio", "device_s_per_token", "tokens_per_s_per_chip"):
         assert getattr(figures.server, name) is None
         assert figures.absent[name] == "its page counts the requests of 4 engines together"
+
+
+def test_tokens_of_several_workers_are_not_joined_with_the_chips_of_one():
+    """Which has a part of the work of each token; the host gap is that of all."""
+    cores = (CoreFigures(chip=0, core=0),)
+    sample = traced(DECODE, server=says(8, tokens_per_s=12.0))
+    fields = {name: getattr(sample.figures, name) for name in Figures.__struct_fields__} | {"per_core": cores}
+    sample = changed(sample, figures=Figures(**fields))
+    for name in ("device_s_per_token", "tokens_per_s_per_chip"):
+        assert getattr(last(*[sample] * 3).server, name) is not None
+        figures = last(*[sample] * 3, workers=4)
+        assert getattr(figures.server, name) is None
+        assert figures.absent[name] == "its page counts the tokens of 4 workers together"
+    assert figures.server.host_gap_ratio == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("targets", "workers"),
+    [
+        ({"a": {"slice_workers": 4}, "b": {"slice_workers": 4, "page": None}}, {"a": 4, "b": 4}),
+        ({"a": {"independent": True, "slice_workers": 2}}, {"a": 2}),
+        ({"a": {}, "b": {"page": None}}, {"a": 2, "b": 2}),
+        ({"a": {}, "b": {}}, {}),  # replicas, each with a page of its own
+        ({"a": {"slice": "s"}, "b": {"slice": "t", "page": None}}, {}),
+        ({"a": {"independent": True}, "b": {"independent": True, "page": None}}, {}),
+    ],
+)
+def test_workers_of_a_server_are_those_of_a_slice_with_fewer_pages(targets, workers):
+    made = []
+    for worker, target in targets.items():
+        page = target.pop("page", f"http://{worker}/metrics")
+        made.append(Target(worker=worker, address=f"{worker}:1", server_metrics=page, **target))
+    assert workers_of_servers(made) == workers
 
 
 def test_what_a_server_says_of_itself_stays():

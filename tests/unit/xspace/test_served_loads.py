@@ -1,4 +1,4 @@
-"""A server under twelve loads, cut into traces with TPU planes: its figures beside what the server did."""
+"""A server under twelve loads, cut into traces with TPU planes: its figures beside what it did, and its findings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from statistics import quantiles
 import pytest
 
 from support.traces import Op, Traced
+from tpumon.analysis import Analysis
+from tpumon.collection.sampler.extra_sources import ServerReading
 from tpumon.collection.sampler.server_span import ServerSpan
-from tpumon.model import Failure, Figures, Sample, ServerFigures
+from tpumon.model import Failure, Figures, Sample, ServerFigures, Target, Workers
 from tpumon.xspace.trace_figures import read_figures
 
 NEAR = 0.03
@@ -118,6 +120,7 @@ def sample_of(runs, requests, place):
         requests_running=float(requests.get(place, 0)), tokens_per_s=made / WINDOW_S if place else None
     )
     given = {"worker": "w", "address": "a:1", "time_unix_s": begin_s, "window_s": WINDOW_S, "cores": 1}
+    given |= {"interval_s": WINDOW_S}
     here = [run for run in runs if run.end_s > begin_s and run.begin_s < begin_s + WINDOW_S]
     if not here:
         failure = Failure(source="trace", reason="empty-trace", message="nothing ran")
@@ -132,12 +135,29 @@ def sample_of(runs, requests, place):
     return Sample(**given, source="trace", device_type="TPU v5", figures=Figures(**(fields | {"server": page})))
 
 
+def samples_of(runs, requests, windows=WINDOWS):
+    """The samples, joined as the sampler does."""
+    span = ServerSpan()
+    for place in range(windows):
+        sample, now_s = sample_of(runs, requests, place), WINDOW_S * place
+        yield span.joined(sample, now_s, [ServerReading(now_s, sample.figures.server)])
+
+
+def said_of(samples):
+    """The kind of job, and the findings after each sample: severities by id."""
+    analysis, said = Analysis(), []
+    analysis.add(Workers(targets=(Target(worker="w", address="a:1", server_metrics="http://a/metrics"),)))
+    for sample in samples:
+        kind = analysis.add(sample).sample.job_kind.kind
+        said.append({one.finding: one for one in analysis.status(sample.time_unix_s + 1).findings})
+    return kind, said
+
+
 @pytest.mark.parametrize("load", LOADS)
 def test_figures_are_those_of_what_the_server_did(load):
     runs, requests = runs_of(**LOADS[load])
-    span = ServerSpan()
-    for place in range(WINDOWS):
-        figures = span.joined(sample_of(runs, requests, place), WINDOW_S * place, extra_read=True).figures.server
+    *_, last = samples_of(runs, requests)
+    figures = last.figures.server
     inside = lambda run, last_s: max(0.0, min(run.end_s, last_s) - max(run.begin_s, FIRST_S))  # noqa: E731
     last_s = FIRST_S + END_S
     busy_s = sum(inside(run, last_s) for run in runs)
@@ -160,3 +180,24 @@ def test_figures_are_those_of_what_the_server_did(load):
     assert figures.device_s_per_token == pytest.approx(each_s, rel=NEAR)
     if load in {"full", "host gap"}:
         assert figures.host_gap_ratio == pytest.approx(1 - busy_s / END_S, abs=NEAR)
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_gap_of_the_host_is_found_and_nothing_above_info_of_other_loads(load):
+    kind, said = said_of(samples_of(*runs_of(**LOADS[load])))
+    assert kind == "serving"
+    above_info = {one.finding for each in said for one in each.values() if one.severity != "info"}
+    assert above_info == ({"host-gap"} if load == "host gap" else set())
+
+
+def test_a_server_that_stops_amid_requests_is_stuck_after_a_minute():
+    """And until then nothing is said of it."""
+    runs, requests = runs_of(**LOADS["full"])
+    stopped, found = 3, 3 + round(60.0 / WINDOW_S) + 1
+    stopped_s = FIRST_S + WINDOW_S * stopped
+    requests |= dict.fromkeys(range(stopped, found + 1), requests[stopped])
+    _, said = said_of(samples_of([run for run in runs if run.end_s <= stopped_s], requests, found + 1))
+    *before, last = said
+    assert before == [{}] * found
+    assert set(last) == {"stuck"}
+    assert (last["stuck"].severity, last["stuck"].since_unix_s) == ("critical", stopped_s)

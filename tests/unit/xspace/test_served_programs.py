@@ -79,6 +79,15 @@ def test_a_training_trace_has_none():
     assert served(traced) is None
 
 
+def test_a_window_may_show_no_more_than_what_follows_a_long_step():
+    traced = Traced()
+    run(traced.core(0), "jit_sample(43)", 0, 1)
+    programs = served(traced)
+    assert (programs.runs_model, programs.busy_s) == (False, pytest.approx(0.001))
+    run(traced.core(0), "jit_train_step(42)", 1, 8)
+    assert served(traced) is None
+
+
 def test_runs_of_each_family_on_the_core_with_most():
     """10 ms of prefill and 3 x 4 ms of generate on core 0; core 1 has one run less; insert on both."""
     traced = Traced()

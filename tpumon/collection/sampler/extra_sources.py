@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -13,11 +14,12 @@ from tpumon.collection.sampler.pace import LONGEST_PAUSE_S
 from tpumon.collection.sources import ExtraSource, OpenClient, Reading, SourceOptions
 from tpumon.collection.sources.extra_source import present
 from tpumon.errors import MEANING, SourceError
-from tpumon.model import Failure, Figures, Sample, Target
+from tpumon.model import Failure, Figures, Sample, ServerFigures, Target
 from tpumon.untrusted_text import unexpected
 
 _GAP_PER_WORKER_S = 0.02
 _GAP_WITHOUT_S = 20.0  # where nothing answered so far
+_MOST_READINGS = 100  # between two samples: more than the last two minutes, of which they count
 
 
 class ExtraReading(NamedTuple):
@@ -25,6 +27,13 @@ class ExtraReading(NamedTuple):
 
     kind: type[ExtraSource]
     result: Reading | Failure
+
+
+class ServerReading(NamedTuple):
+    """What a server said of its requests, and when."""
+
+    at_s: float
+    figures: ServerFigures
 
 
 class WorkerExtraSources:
@@ -39,6 +48,7 @@ class WorkerExtraSources:
     def __init__(self, kinds: Sequence[type[ExtraSource]], open_client: OpenClient, options: SourceOptions) -> None:
         self._readers = [_ExtraSourceReader(kind, open_client, options) for kind in kinds]
         self._read_s = -math.inf
+        self._of_server: deque[ServerReading] = deque(maxlen=_MOST_READINGS)
 
     async def read(self, target: Target, workers: int, *, again: bool = False) -> None:
         """Reads the extra sources that are due.
@@ -48,10 +58,14 @@ class WorkerExtraSources:
             workers: number of workers followed; the more, the less often each source is read.
             again: also read whatever gave a reading before.
         """
-        self._read_s = asyncio.get_running_loop().time()
+        self._read_s = at_s = asyncio.get_running_loop().time()
+        before = self._last_of_server
         await asyncio.gather(
             *(reader.read(target, workers) for reader in self._readers if reader.is_due(target, again=again))
         )
+        reading = self._last_of_server
+        if reading is not None and reading is not before:
+            self._of_server.append(ServerReading(at_s, reading))
 
     def are_due(self, target: Target) -> bool:
         """True if any extra source is due."""
@@ -67,10 +81,15 @@ class WorkerExtraSources:
         return [ExtraReading(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
 
     @property
-    def of_server(self) -> Reading | None:
-        """The latest reading of a server's own metrics."""
-        readings = (each.result for each in self.last if isinstance(each.result, Reading))
-        return next((reading for reading in readings if reading.figures.server is not None), None)
+    def _last_of_server(self) -> ServerFigures | None:
+        readings = (each.result.figures.server for each in self.last if isinstance(each.result, Reading))
+        return next((server for server in readings if server is not None), None)
+
+    def taken_of_server(self) -> list[ServerReading]:
+        """The readings of a server's own metrics since this was asked; some may lie between two samples."""
+        readings = list(self._of_server)
+        self._of_server.clear()
+        return readings
 
     @property
     def idle_s(self) -> float | None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 
@@ -17,7 +17,7 @@ from tpumon.collection.sampler.duty import DutyControl
 from tpumon.collection.sampler.extra_sources import WorkerExtraSources, merged
 from tpumon.collection.sampler.held import Held
 from tpumon.collection.sampler.pace import KeepingUp, Pace
-from tpumon.collection.sampler.server_span import ServerSpan
+from tpumon.collection.sampler.server_span import ServerSpan, workers_of_servers
 from tpumon.collection.sampler.warnings import WarningLimit
 from tpumon.collection.sampler.worker import SampledWorker
 from tpumon.collection.sources import Client, ExtraSource, ProfilerFactory, SourceOptions
@@ -88,6 +88,7 @@ class Sampler:
         self._targets: dict[_Key, Target] = {}
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
         self._workers: dict[_Key, SampledWorker] = {}
+        self._server_workers: Mapping[str, int] = {}
         self._duty = DutyControl(pace.max_duty_ratio, ledger, self._options.progress)
         self._keeping_up = KeepingUp()
 
@@ -175,6 +176,7 @@ class Sampler:
 
     def _follow_only(self, targets: Sequence[Target], group: asyncio.TaskGroup) -> None:
         before, self._targets = self._targets, {_key(target): target for target in targets}
+        self._server_workers = workers_of_servers(targets)
         for key in before.keys() - self._targets.keys():
             self._tasks.pop(key).cancel()
             self._workers.pop(key, None)
@@ -250,8 +252,7 @@ class Sampler:
     ) -> Sample:
         """Runs one query of the profiler and of the extra sources at the same time; any may be missing."""
         workers = len(self._targets)
-        asked_s = time.monotonic()
-        before = extra_sources.of_server
+        asked_s, began_s = time.monotonic(), asyncio.get_running_loop().time()
         if extra_sources.are_due(target):
             sample, _ = await asyncio.gather(worker.ask(), extra_sources.read(target, workers))
         else:  # without a task for each
@@ -266,8 +267,8 @@ class Sampler:
             if not worker.has_answered:
                 sample = await self._with_elsewhere(sample)
         if sample.failure is None or not worker.held.why:
-            is_new = extra_sources.of_server is not before
-            sample = span.joined(merged(sample, extra_sources.last), asked_s, extra_read=is_new)
+            readings, workers = extra_sources.taken_of_server(), self._server_workers.get(target.worker, 1)
+            sample = span.joined(merged(sample, extra_sources.last), began_s, readings, workers)
         worker.gone = worker.gone and not sample.answered
         now_s = time.monotonic()
         # If the wall clock was set meanwhile, the query cannot have begun before it was asked.

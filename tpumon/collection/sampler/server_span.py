@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from statistics import quantiles
 from typing import Literal
@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tpumon.collection.sampler.extra_sources import ServerReading
 from tpumon.model import (
     FamilyFigures,
     FamilyRuns,
@@ -18,6 +19,7 @@ from tpumon.model import (
     ProgramFamily,
     Sample,
     ServerFigures,
+    Target,
     TracedPrograms,
 )
 from tpumon.model.figures import MOST_SIZES
@@ -35,6 +37,20 @@ _NO_CHIPS = "no trace tells how many chips its worker has"
 _NO_BATCHES = "the host annotates no batch in the windows; host tracer level 1 shows those of tpu-inference"
 
 
+def workers_of_servers(targets: Sequence[Target]) -> Mapping[str, int]:
+    """By worker, how many its server has, where these are more than the pages that count its tokens."""
+    slices = defaultdict(list)
+    for target in targets:
+        slices[target.job, target.slice, target.worker if target.independent else None].append(target)
+    workers: dict[str, int] = {}
+    for members in slices.values():
+        count = max(len(members), *(member.slice_workers or 1 for member in members))
+        pages = {member.server_metrics for member in members if member.server_metrics is not None}
+        if count > max(len(pages), 1):
+            workers |= {member.worker: count for member in members}
+    return workers
+
+
 class _Window(Struct, frozen=True):
     """One sample.
 
@@ -49,6 +65,11 @@ class _Window(Struct, frozen=True):
     window_s: float
     programs: TracedPrograms
     requests: float | None
+
+    @property
+    def middle_s(self) -> float:
+        """The middle of its time."""
+        return self.at_s + self.window_s / 2
 
 
 class _Weighted(Struct, frozen=True):
@@ -79,46 +100,48 @@ class ServerSpan:
         self._serves = False
         self._noted_s = self._read_s = None
 
-    def joined(self, sample: Sample, now_s: float, *, extra_read: bool) -> Sample:
+    def joined(
+        self, sample: Sample, now_s: float, readings: Sequence[ServerReading], server_workers: int = 1
+    ) -> Sample:
         """The sample with the figures of the server; the sample itself where no server is seen.
 
         Args:
             sample: profiler and extra sources together.
-            now_s: a monotonic clock's time.
-            extra_read: whether the server's own metrics were read for this sample.
+            now_s: the loop's time as the sample began.
+            readings: of the server's own metrics, since the sample before.
+            server_workers: how many workers they count together.
         """
         failure = sample.failure
         if failure is not None and not sample.responded:
             return sample
-        self._note(sample, now_s, extra_read=extra_read)
+        self._note(sample, now_s, readings)
         server = sample.figures.server
         if not self._serves and server is None:
             return sample
         if failure is not None and failure.reason != "empty-trace":
             return sample  # figures of traces are absent while none can be taken
-        figures, absent = self._figures(server or ServerFigures())
+        figures, absent = self._figures(server or ServerFigures(), server_workers)
         missing = {name: why for name, why in absent.items() if getattr(figures, name) is None}
         return replace(
             sample, figures=replace(sample.figures, server=figures, absent={**sample.figures.absent, **missing})
         )
 
-    def _note(self, sample: Sample, now_s: float, *, extra_read: bool) -> None:
+    def _note(self, sample: Sample, now_s: float, readings: Sequence[ServerReading]) -> None:
+        for at_s, read in readings:
+            if read.tokens_per_s is not None and self._read_s is not None:
+                self._tokens_per_s.append(_Weighted(at_s, read.tokens_per_s, at_s - self._read_s))
+            self._read_s = at_s
         for values in (self._windows, self._tokens_per_s, self._duty):
             while values and values[0].at_s < now_s - _SPAN_S:
                 values.popleft()
-        figures, server = sample.figures, sample.figures.server
+        figures = sample.figures
         self._cores = sample.cores or self._cores
         self._chips = len({core.chip for core in figures.per_core if core.chip is not None}) or self._chips
-        requests = server.requests if extra_read and server is not None else None
+        requests = next((read.requests for at_s, read in readings if at_s >= now_s), None)
         programs = _programs(sample)
         if programs is not None:
             self._windows.append(_Window(now_s, programs.window_s, programs, requests))
-        ran = figures.traced_programs is not None
-        self._serves = ran or (self._serves and not (_has_programs(figures) and not self._shows_programs))
-        if extra_read and server is not None:
-            if server.tokens_per_s is not None and self._read_s is not None:
-                self._tokens_per_s.append(_Weighted(now_s, server.tokens_per_s, now_s - self._read_s))
-            self._read_s = now_s
+        self._serves = figures.serves or (self._serves and not (_has_programs(figures) and not self._shows_programs))
         duty_ratio = figures.runtime_duty_ratio
         if duty_ratio is not None and self._noted_s is not None:
             self._duty.append(_Weighted(now_s, duty_ratio, now_s - self._noted_s))
@@ -126,9 +149,9 @@ class ServerSpan:
 
     @property
     def _shows_programs(self) -> bool:
-        return any(window.programs.families for window in self._windows)
+        return any(window.programs.families and window.programs.runs_model for window in self._windows)
 
-    def _figures(self, server: ServerFigures) -> tuple[ServerFigures, Mapping[str, str]]:
+    def _figures(self, server: ServerFigures, server_workers: int) -> tuple[ServerFigures, Mapping[str, str]]:
         """Figures of the windows and of the server's own metrics, and the reasons of absent ones."""
         windows = self._windows if self._serves else ()
         traced_s = sum(window.window_s for window in windows)
@@ -145,6 +168,9 @@ class ServerSpan:
             why_no_gap = why_no_device_s = why_not_per_chip = (
                 f"its page counts the requests of {server.engines} engines together"
             )
+        elif server_workers > 1 and tokens_per_s is not None:  # and the time and the chips are this one's
+            device_s = source = per_chip = None
+            why_no_device_s = why_not_per_chip = f"its page counts the tokens of {server_workers} workers together"
         computed = replace(
             server,
             busy_ratio=busy,
@@ -168,13 +194,13 @@ class ServerSpan:
     ) -> tuple[float | None, Literal["programs", "libtpu"] | None, str]:
         """Time in programs on all cores per generated token, by libtpu's duty cycle where that is there.
 
-        Of the windows those that began while tokens were counted: those of the last one are told by the next reading.
+        Of the windows those in which tokens were counted: those of the last one are told by the next reading.
         """
         tokens_per_s, duty_ratio = _mean_over_time(self._tokens_per_s), _mean_over_time(self._duty)
         counted = [
             window
             for window in windows
-            if any(each.at_s - each.for_s <= window.at_s < each.at_s for each in self._tokens_per_s)
+            if any(each.at_s - each.for_s <= window.middle_s < each.at_s for each in self._tokens_per_s)
         ]
         ratio = _busy_ratio(counted) if duty_ratio is None else duty_ratio
         if tokens_per_s is None:

@@ -318,7 +318,7 @@ class SampledWorker:
     def _note_answer(self, sample: Sample) -> Sample:
         self.has_answered, self._simulated = True, sample.simulated
         self.hopeless = self.gone = self._ended = False
-        self._serves = sample.figures.traced_programs is not None
+        self._serves = sample.figures.serves
         self._failures_in_a_row, self._not_before_s = 0, 0.0
         self._window_s, self._took_s = sample.window_s, sample.took_s
         interval_s = self._effective_interval_s

@@ -385,7 +385,7 @@ class TraceSource(ProfilerSource):
         figures = None if trace_figures is None else trace_figures.figures
         idle_ratio = None if figures is None else figures.idle_ratio
         busy = idle_ratio is not None and idle_ratio < BUSY_IDLE_RATIO
-        serves = figures is not None and figures.traced_programs is not None
+        serves = figures is not None and figures.serves
         if trace_figures is not None:
             self._was_busy = busy and not serves
             self._short_s = max(_SHORTEST_LOOK_S, _ROOM * (trace_figures.op_within_s or math.inf))

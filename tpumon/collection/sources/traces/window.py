@@ -145,7 +145,9 @@ def figures_of_window(trace_figures: TraceFigures, window_s: float) -> Figures:
     if trace_figures.truncated:
         return figures
     if programs is not None:
-        return replace(figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
+        figures = replace(figures, traced_programs=replace(programs, window_s=max(window_s, programs.window_s)))
+    if figures.serves:
+        return figures
     if not trace_figures.core_count or figures.step_time_s is not None or trace_figures.window_s > _MOSTLY * window_s:
         return figures
     why = f"the device ran for {trace_figures.window_s:.2g} s of {window_s:.2g} s, no whole step"

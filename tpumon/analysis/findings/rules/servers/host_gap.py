@@ -30,6 +30,8 @@ class HostGap(ServerRule[None, None]):
             return why_no_requests(member.seen)
         if server.host_gap_ratio is None:
             return member.seen.figures.absent.get("host_gap_ratio", "no trace shows its programs while it has requests")
+        if member.seen.state == "no-activity" and server.tokens_per_s == 0:
+            return "nothing comes of its requests: whether it is stuck will show"
         return server.host_gap_ratio / _LIMITS["info"]
 
     def detail(self, member: Member[None, None]) -> FindingDetail:
