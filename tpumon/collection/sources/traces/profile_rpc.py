@@ -178,6 +178,16 @@ class Profiler:
         return known.host_level == 0 and not known.device_planes and not known.signs.holds_tpu
 
     @property
+    def traces_host_safely(self) -> bool:
+        """True if its traces hold events of the host, and that is known to be safe."""
+        return bool(self.known.host_level) and not self.known.may_hang
+
+    @property
+    def may_have_device(self) -> bool:
+        """True if it has one, also one that is not traced."""
+        return bool(self.known.device_planes or self.known.signs.holds_tpu or self.known.signs.holds_gpu)
+
+    @property
     def why_nothing(self) -> str:
         """Reason why traces stay empty, if `records_nothing`."""
         why = self.what_is_left_out if self.leaves_out_host_events else "--host-tracer-level 0 leaves out the rest"
