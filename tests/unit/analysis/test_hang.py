@@ -202,6 +202,38 @@ def test_a_silence_from_before_the_first_look_is_not_judged_in_plain_words():
     assert quote(why) == f'"{why}"'
 
 
+@pytest.mark.parametrize(
+    ("given", "late"),
+    [
+        ({"interval_s": 1000.0, "is_looked_at": False}, True),
+        ({"interval_s": 1000.0, "is_looked_at": True}, False),
+        ({"interval_s": 300.0, "is_looked_at": False}, False),
+        ({"interval_s": 1000.0}, False),  # not known, as of an exporter or a recording
+        ({"interval_s": 1000.0, "is_looked_at": False, "devices": [{"device": "0"}]}, True),
+        (
+            {
+                "interval_s": 1000.0,
+                "is_looked_at": False,
+                "devices": [{"device": "0", "runtime_tensorcore_idle_s": 0.1}],
+            },
+            False,
+        ),
+    ],
+)
+def test_where_samples_are_too_rare_for_its_limits_that_is_said(given, late):
+    """It is judged nevertheless, so that all may be well."""
+    fleet = Analysis()
+    fleet.add(Workers(targets=(Target(worker="w0", address="w0:1", job_kind="training"),)))
+    for number in range(2):
+        fleet.add(ran("w0", time_unix_s=BEGIN_UNIX_S + 1000 * number, **given))
+    status = fleet.status(BEGIN_UNIX_S + 1001)
+    reasons = [one.reason for one in status.not_judged() if one.finding == "hang"]
+    assert reasons == ["not within 5 min, samples come every 17 min"] * late
+    assert "hang" in status.workers["w0"].judged
+    hung = fleet.add(silent("w0", time_unix_s=BEGIN_UNIX_S + 2000, interval_s=1000.0))
+    assert not [one for one in hung.status.not_judged if one.finding == "hang"]
+
+
 def test_a_restart_of_tpumon_does_not_make_a_warning_an_info():
     job = Slice("w0", "w1")
     job.go(12, ran)

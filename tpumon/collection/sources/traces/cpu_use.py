@@ -27,6 +27,10 @@ class CpuUse:
         self._is_idle = False
         self._looked_s = self._cpu_s = 0.0
 
+    def is_known(self, pid: int | None) -> bool:
+        """True if a process says how much it computes."""
+        return pid is not None and self._cpu_s_of(pid) is not None
+
     def is_idle(self, pid: int | None) -> bool:
         """True if the process has computed nothing lately; False, too, where that is not known."""
         cpu_s, now_s = None if pid is None else self._cpu_s_of(pid), time.monotonic()

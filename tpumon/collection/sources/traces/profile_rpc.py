@@ -177,10 +177,10 @@ class Profiler:
         known = self.known
         return known.host_level == 0 and not known.device_planes and not known.signs.holds_tpu
 
-    @property
-    def traces_host_safely(self) -> bool:
-        """True if its traces hold events of the host, and that is known to be safe."""
-        return bool(self.known.host_level) and not self.known.may_hang
+    def may_look(self, *, has_device: bool) -> bool:
+        """True if a short look at its device, or at its host, can tell, and does no harm."""
+        known = self.known
+        return known.returns_traces and (has_device or (bool(known.host_level) and not known.may_hang))
 
     @property
     def may_have_device(self) -> bool:

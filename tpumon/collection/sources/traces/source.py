@@ -166,13 +166,9 @@ class TraceSource(ProfilerSource):
         return self.is_silent
 
     def look_s(self, query: Query) -> float:
-        is_of_use = self._shows_in_short(query) and not self.is_silent and self._may_look
+        may_look = self._profiler.may_look(has_device=self._has_device)
+        is_of_use = self._shows_in_short(query) and not self.is_silent and may_look
         return self._cost.of_trace_s(self._short_s) if is_of_use else 0.0
-
-    @property
-    def _may_look(self) -> bool:
-        """True if a short look can tell, and does no harm."""
-        return self._profiler.known.returns_traces and (self._has_device or self._profiler.traces_host_safely)
 
     @property
     def _computes(self) -> bool:
@@ -180,9 +176,13 @@ class TraceSource(ProfilerSource):
         return not self._has_device and not self._cpu_use.is_idle(self._profiler.known.signs.pid)
 
     def _shows_in_short(self, query: Query) -> bool:
+        return self._may_show_in_short(query) and not self._computes
+
+    def _may_show_in_short(self, query: Query) -> bool:
         usual_s, allowed_s = query.window_s or self._window.length_s, (query.window_s and query.allowed_s) or 0.0
         if not self._has_device:
-            return usual_s > FIRST_WINDOW_S and self._profiler.traces_host_safely and not self._computes
+            is_known = self._cpu_use.is_known(self._profiler.known.signs.pid)
+            return usual_s > FIRST_WINDOW_S and is_known and self._profiler.may_look(has_device=False)
         return self._had_steps and self._was_busy and usual_s > max(FIRST_WINDOW_S, 2 * self._short_s, allowed_s)
 
     async def anything_runs(self) -> bool:
@@ -191,7 +191,7 @@ class TraceSource(ProfilerSource):
         of_long_ones = self._cost.collecting_s, self._in_time_on, self._is_heavy
         try:
             returns_traces = await self._returns_traces()
-            if not self._may_look:
+            if not self._profiler.may_look(has_device=self._has_device):
                 return True  # another server has the port by now: nothing says that it is silent
             level = 0 if self._has_device else None
             async with self._options.slots.slot(in_time=False, heavy=False, window_s=self._short_s) as answered:
@@ -495,5 +495,6 @@ class TraceSource(ProfilerSource):
             cores=trace_figures.core_count if query.level > 1 else None,
             figures=of_level(figures_of_window(trace_figures, trace.window_s), query.level),
             truncated=trace_figures.truncated,
+            is_looked_at=self._may_show_in_short(query),
             warnings=(*trace_figures.warnings, *filter(None, [lighter, long_steps])),
         )
