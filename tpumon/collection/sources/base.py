@@ -79,7 +79,7 @@ class ProfilerSource(ABC):
     unanswered_s: float = 0.0
     costs_job: ClassVar[bool] = False
     gives: ClassVar[str] = ""
-    missing: ClassVar[str] = "not offered (UNIMPLEMENTED)"
+    missing: ClassVar[str] = "not offered"
 
     @abstractmethod
     async def fetch(self, query: Query) -> Sample:
