@@ -167,6 +167,8 @@ class Hang(Rule[Activity, SliceActivity]):
                 memory.longest_s = max(memory.longest_s, memory.silent_s)
             memory.active, memory.is_watched = seen.at, True
             memory.fresh_for_s = seen.sample.fresh_for_s if seen.sample.interval_s else math.inf
+            if seen.sample.is_looked_at:  # until the looks between samples show silence, it runs
+                memory.fresh_for_s = min(memory.fresh_for_s, _WARNING_S)
             memory.silent, memory.silent_since, memory.silent_s = 0, None, 0.0
             if seen.step_s:
                 memory.step_s.add(seen.step_s)
