@@ -136,7 +136,7 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
     from tpumon.collection.sampler import Pace
     from tpumon.collection.sampler.host_traces import signs_and_hang_at
     from tpumon.collection.sources import SourceOptions
-    from tpumon.discovery.host.processes import context_switches_of, state_of
+    from tpumon.discovery.host.processes import context_switches_of, cpu_s_of, state_of
     from tpumon.model import Query
     from tpumon.system.logdir import open_logdir
 
@@ -169,6 +169,7 @@ def _sampling_of(context: typer.Context, options: FollowOptions) -> SamplingSour
             signs_at=signs_and_hang_at,
             state_of=state_of,
             context_switches_of=context_switches_of,
+            cpu_s_of=cpu_s_of,
         ),
         use_proxy=options.use_proxy,
     )

@@ -46,7 +46,7 @@ _STALE_INTERVALS = 2.5
 _MOST_TROUBLES = 20
 NOT_IN_JSON = frozenset(
     {
-        *("figures", "warnings", "companions_only", "server_text", "taken_monotonic_s"),
+        *("figures", "warnings", "companions_only", "server_text", "taken_monotonic_s", "is_looked_at"),
         *("step_durations_s", "runtime_latencies", "runtime_counts", "traced_programs"),
     }
 )
@@ -139,6 +139,8 @@ class Sample(Struct, frozen=True, kw_only=True):
         server_text: the text that a Monitor RPC answered with, safe for a terminal; not part of the JSON.
         taken_monotonic_s: `time_unix_s` on this process's monotonic clock, which cannot be set; not part of the JSON.
             None for a sample that this process did not take.
+        is_looked_at: whether short looks tell if anything runs, where samples are far apart; None: not known; not part
+            of the JSON.
     """
 
     worker: str
@@ -165,6 +167,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     server_text: str | None = None
     taken_monotonic_s: float | None = None
     companions_only: bool = False
+    is_looked_at: bool | None = None
 
     @property
     def kind(self) -> JobKindName | None:

@@ -101,7 +101,7 @@ def test_a_tpu_vm_is_watched_by_traces_and_runtime_metrics(doctor):
     status, text = doctor(simulate="v5e-8")
 
     assert status == 0
-    assert re.search(r"Monitor +no +not offered \(UNIMPLEMENTED\)", text)
+    assert re.search(r"Monitor +no +not offered, as on every TPU VM; traces tell more", text)
     assert re.search(r"Profile +yes +returns traces, with device planes", text)
     assert re.search(r"GetSnapshot +yes", text)
     assert re.search(r"8 devices, HBM [\d.]+ of 125.0 GiB, duty cycle \d+ %", one_line(text))

@@ -726,7 +726,8 @@ def test_a_short_look_between_long_windows_tells_if_a_busy_device_still_runs(ste
             source = TraceSource(client, fleet.targets[0], DEFAULTS)
             assert source.look_s(query) == 0.0, "nothing is known"
             clock.now += 5
-            await source.fetch(query)
+            sample = await source.fetch(query)
+            assert sample.is_looked_at == (shows and given_s is not None), "its window was long enough, or not yet"
             source._window.learn(step_s)
             source._is_heavy, source._in_time_on = True, None
             if not shows:

@@ -38,9 +38,9 @@ class Watch:
         """Ids of the findings of the last line."""
         return {finding["finding"] for finding in self.lines[-1]["findings"]} if self.lines else None
 
-    def wait_for(self, finding):
+    def wait_for(self, finding, timeout_s=PATIENCE_S):
         """Returns once the finding is there; its cause."""
-        wait_until(lambda: self.now and finding in self.now, PATIENCE_S, lambda: f"{finding}: {self.lines[-6:]}")
+        wait_until(lambda: self.now and finding in self.now, timeout_s, lambda: f"{finding}: {self.lines[-6:]}")
         return next(cause for cause in self.lines[-1]["findings"] if cause["finding"] == finding)
 
     def wait_until_well(self, samples=8):
@@ -54,12 +54,9 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watched(job, tmp_path):
-    """Samples a job as fast as allowed."""
-    command = (
-        sys.executable, "-m", "tpumon", "--level", "2", "--service-addr", job.address, "--interval", "0.5",
-        "--max-duty", "0.9", "--output", "jsonl",
-    )  # fmt: skip
+def watched(job, tmp_path, options=("--interval", "0.5", "--max-duty", "0.9")):
+    """Samples a job, if not told otherwise, as fast as allowed."""
+    command = (sys.executable, "-m", "tpumon", "--service-addr", job.address, *options, "--output", "jsonl")
     home = tmp_path / "watch"
     for folder in ("home", "run"):
         (home / folder).mkdir(parents=True)
@@ -128,6 +125,17 @@ def test_a_step_that_never_ends_is_a_hang(jax_job, tmp_path):
         jax_job.change("--input-delay-ms", "100000000")
         assert "nothing runs" in watch.wait_for("hang")["words"]
         assert watch.lines[-1]["errors"][-1]["reason"] == "empty-trace"
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+def test_a_hang_is_found_soon_though_a_sample_takes_ten_seconds_and_a_hundredth_of_the_time(jax_job, tmp_path):
+    """JAX without a device: the next sample would come 17 minutes later."""
+    with watched(jax_job, tmp_path, ("--duration-ms", "10000")) as watch:
+        watch.wait_until_well(1)
+        jax_job.change("--input-delay-ms", "100000000")
+        assert watch.wait_for("hang", 240)["severity"] == "info"
+        assert sum(line["traced_s"] for line in watch.lines[1:]) < 3
 
 
 @pytest.mark.nightly

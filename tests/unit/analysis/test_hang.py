@@ -202,6 +202,52 @@ def test_a_silence_from_before_the_first_look_is_not_judged_in_plain_words():
     assert quote(why) == f'"{why}"'
 
 
+@pytest.mark.parametrize(("is_looked_at", "silent_s"), [(True, 0.0), (False, 1000.0)])
+def test_between_rare_samples_short_looks_have_shown_that_it_ran(is_looked_at, silent_s):
+    """A pause that they found after a quarter of an hour is no hang of a quarter of an hour."""
+    fleet = Analysis()
+    fleet.add(Workers(targets=(Target(worker="w0", address="w0:1", job_kind="training"),)))
+    fleet.add(ran("w0", time_unix_s=BEGIN_UNIX_S, interval_s=1000.0, is_looked_at=is_looked_at))
+    for later_s, severity in ((1000, None), (1100, "info"), (1610, "critical")):
+        fleet.add(silent("w0", time_unix_s=BEGIN_UNIX_S + later_s, interval_s=40.0))
+        hang = next((one for one in fleet.status(BEGIN_UNIX_S + later_s).findings if one.finding == "hang"), None)
+        assert (None if hang is None else hang.severity) == (severity if is_looked_at else "critical")
+        assert hang is None or hang.since_unix_s == BEGIN_UNIX_S
+        assert hang is None or hang.evidence["no_activity_s"].value == silent_s + later_s - 1000
+
+
+@pytest.mark.parametrize(
+    ("given", "late"),
+    [
+        ({"interval_s": 1000.0, "is_looked_at": False}, True),
+        ({"interval_s": 1000.0, "is_looked_at": True}, False),
+        ({"interval_s": 300.0, "is_looked_at": False}, False),
+        ({"interval_s": 1000.0}, False),  # not known, as of an exporter or a recording
+        ({"interval_s": 1000.0, "is_looked_at": False, "devices": [{"device": "0"}]}, True),
+        (
+            {
+                "interval_s": 1000.0,
+                "is_looked_at": False,
+                "devices": [{"device": "0", "runtime_tensorcore_idle_s": 0.1}],
+            },
+            False,
+        ),
+    ],
+)
+def test_where_samples_are_too_rare_for_its_limits_that_is_said(given, late):
+    """It is judged nevertheless, so that all may be well."""
+    fleet = Analysis()
+    fleet.add(Workers(targets=(Target(worker="w0", address="w0:1", job_kind="training"),)))
+    for number in range(2):
+        fleet.add(ran("w0", time_unix_s=BEGIN_UNIX_S + 1000 * number, **given))
+    status = fleet.status(BEGIN_UNIX_S + 1001)
+    reasons = [one.reason for one in status.not_judged() if one.finding == "hang"]
+    assert reasons == ["not within 5 min, samples come every 17 min"] * late
+    assert "hang" in status.workers["w0"].judged
+    hung = fleet.add(silent("w0", time_unix_s=BEGIN_UNIX_S + 2000, interval_s=1000.0))
+    assert not [one for one in hung.status.not_judged if one.finding == "hang"]
+
+
 def test_a_restart_of_tpumon_does_not_make_a_warning_an_info():
     job = Slice("w0", "w1")
     job.go(12, ran)

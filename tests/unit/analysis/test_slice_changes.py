@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from tpumon.analysis.history.slice_changes import as_one, together
@@ -13,6 +14,11 @@ def change(worker, time_unix_s, severity="warning", words="steps 1.20x longer", 
         number=1, time_unix_s=time_unix_s, worker=worker, what="severity", state="live", severity=severity,
         before=before, words=words,
     )  # fmt: skip
+
+
+def went_away(time_unix_s):
+    changed = change("w0", time_unix_s, severity="critical", words="connection refused")
+    return replace(changed, what="state", state="down")
 
 
 def targets(*workers, of="s", **given):
@@ -40,6 +46,29 @@ def test_a_restart_of_a_slice_is_one_change_whatever_its_workers_counted_as():
         for name, before, severity in zip(names, ("critical", "ok", "down"), ("unknown", "ok", "ok"), strict=True)
     ]
     assert lines(changes, targets(*names)) == [("all 3 workers of s", "its job was restarted")]
+
+
+@pytest.mark.parametrize(
+    ("down_s", "restart_s", "since", "told"),
+    [
+        (10.0, 14.0, "ok", ["restart"]),
+        (15.0, 14.0, "ok", ["restart"]),  # it began before it was found to be away
+        (10.0, 14.0, "critical", ["restart", "severity"]),
+        (10.0, 30.0, "ok", ["state", "restart", "severity"]),
+    ],
+)
+def test_a_quick_restart_is_one_change(down_s, restart_s, since, told):
+    """Its worker was away for seconds, and is as before. All else is told: what is otherwise, or took longer."""
+    restart = replace(change("w0", restart_s, before="down", severity="unknown"), what="restart", number=2)
+    later = [change("w0", 40.0, before="down", severity=since), change("w0", 99.0, before=since, severity="info")]
+    changes = [went_away(down_s), restart, replace(later[0], number=3), replace(later[1], number=4)]
+    assert [group[0].what for group in together(changes, targets("w0"))] == [*told, "severity"]
+
+
+def test_a_job_that_goes_away_soon_after_its_restart_is_told():
+    restart = replace(change("w0", 10.0, severity="unknown"), what="restart")
+    groups = together([restart, replace(went_away(14.0), number=2)], targets("w0"))
+    assert [group[0].what for group in groups] == ["restart", "state"]
 
 
 def test_it_is_one_change_whatever_each_counted_as_before_and_names_them_in_order():

@@ -53,3 +53,23 @@ def test_what_a_slice_has_is_held_until_all_its_workers_were_sampled(monkeypatch
     assert (
         capsys.readouterr().out == "then  all 2 workers of s  critical: b stopped first, no activity seen for 610 s\n"
     )
+
+
+def test_a_worker_that_goes_away_is_held_until_its_restart_or_15_seconds(monkeypatch, capsys):
+    """A quick restart is one line, and not two of which the first is alarming."""
+    now_s = [100.0]
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(events, "date_and_time", lambda _: "then")
+    target = Target(worker="a", address="a:1")
+    status = FleetStatus(time_unix_s=0.0, workers={"a": SimpleNamespace(target=target)})
+    down = Change(number=1, time_unix_s=1e9, worker="a", what="state", state="down", severity="critical", before="ok")
+    restart = replace(down, number=2, time_unix_s=1e9 + 5, what="restart", state="live", severity="ok")
+    for later, printed in (((restart,), "then  a  job restarted\n"), ((), "then  a  down\n")):
+        printer = events._Printer("text", SimpleNamespace(status=lambda: status))
+        printer.add([down], SimpleNamespace(worker="a"))
+        for changes, passed_s, out in (((), 6, ""), (later, 10, printed)):
+            now_s[0] += passed_s - 4
+            printer.add(changes, SimpleNamespace(worker="a"))
+            now_s[0] += 4
+            printer.print_due()
+            assert capsys.readouterr().out == out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -240,9 +240,15 @@ class WorkerState:
         missing = [each for each in self.finding_states if not each.is_judged]
         return (
             tuple([each.rule.finding for each in self.finding_states if each.is_judged]),
-            tuple([one for each in missing if (one := each.not_judged) is not None]),
+            (*[one for each in missing if (one := each.not_judged) is not None], *self._late()),
             any(each.needs_more for each in missing),
         )
+
+    def _late(self) -> Iterator[NotJudged]:
+        """The findings that are judged, but later than their limits say."""
+        for each in self.finding_states:
+            if self.seen is not None and each.is_judged and (why := each.rule.comes_late(self.seen)) is not None:
+                yield NotJudged(finding=each.rule.finding, reason=why, workers=1)
 
     def may_step_with(self, step_name: str | None) -> bool:
         """False if the worker is known to step by another program than `step_name`."""

@@ -199,6 +199,10 @@ class Rule(Generic[MemoryT, StatsT]):
         """The worker's figure relative to its limit: above 1 it counts. A text: why it cannot be judged."""
         raise NotImplementedError
 
+    def comes_late(self, _seen: Observation) -> str | None:
+        """Reason for which a finding that is judged is told later than its limits say; None: it is not."""
+        return None
+
     def rests_on_several(self, _member: Member[MemoryT, StatsT]) -> bool:
         """True if what is above the limit comes from several samples already, so that it is there at once."""
         return False

@@ -14,6 +14,9 @@ from tpumon.untrusted_text import listed
 TOGETHER_S = 60.0
 """Seconds within which the same change of several workers is one."""
 
+QUICK_S = 15.0
+"""Seconds within which a job that went away was restarted quickly: that is the change."""
+
 _AT_ONCE_S = 5.0  # by so much, samples of workers of one slice differ anyway
 _NAMED = 3
 _ALIKE = frozenset({"no-activity", "paused"})
@@ -34,7 +37,7 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
     groups: list[_Group] = []
     last: dict[tuple[object, ...], _Group] = {}
     latest: dict[str, _Group] = {}
-    for change in sorted(changes, key=lambda each: each.time_unix_s):
+    for change in _without_quick_restarts(sorted(changes, key=lambda each: each.time_unix_s)):
         target = targets.get(change.worker)
         if target is None or target.independent:
             groups.append(_Group([change]))
@@ -51,6 +54,24 @@ def together(changes: Iterable[Change], targets: Mapping[str, Target]) -> list[S
         group.changes.append(change)
         latest[change.worker] = group
     return [tuple(group.changes) for group in groups]
+
+
+def goes_away(change: Change) -> bool:
+    """True if a worker does not answer any more, so that a restart may follow."""
+    return change.what == "state" and change.state == "down"
+
+
+def _without_quick_restarts(changes: Sequence[Change]) -> list[Change]:
+    """The changes, by time, without those that a quick restart explains: its worker was away, and is as before."""
+    away, left_out = {each.worker for each in changes if goes_away(each)}, set[tuple[str, int]]()
+    for restart in (each for each in changes if each.what == "restart" and each.worker in away):
+        mine = sorted((each for each in changes if each.worker == restart.worker), key=lambda each: each.number)
+        place = mine.index(restart)
+        down = mine[place - 1] if place else restart
+        if goes_away(down) and abs(restart.time_unix_s - down.time_unix_s) <= QUICK_S:
+            as_before = (each for each in mine[place + 1 : place + 2] if each.status == down.before)
+            left_out |= {(each.worker, each.number) for each in (down, *as_before)}
+    return [change for change in changes if (change.worker, change.number) not in left_out]
 
 
 class _Group(NamedTuple):

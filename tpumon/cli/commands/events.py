@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import asdict
 
+from tpumon.analysis.history.slice_changes import QUICK_S, goes_away
 from tpumon.cli.enough_samples import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model.documents import encoded
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 _TICK_S = 1.0
 _QUIET_S = 3.0
-_LONGEST_PENDING_S = 15.0
+_LONGEST_PENDING_S = QUICK_S
 _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
 
 
@@ -107,8 +108,13 @@ class _Printer:
             return
         now_s = time.monotonic()
         is_due = self._output == "jsonl" or now_s - self._first_s > _LONGEST_PENDING_S
-        if is_due or (now_s - self._last_s > _QUIET_S and not self._misses_some()):
+        if is_due or (now_s - self._last_s > _QUIET_S and not self._misses_some() and not self._may_restart()):
             self.close()
+
+    def _may_restart(self) -> bool:
+        """True if a worker went away and no restart of it was seen yet: a quick one is all that is told."""
+        restarted = {one.worker for one in self._pending if one.what == "restart"}
+        return any(goes_away(one) and one.worker not in restarted for one in self._pending)
 
     def _misses_some(self) -> bool:
         """True if a worker that may have had what is pending, too, was not sampled since."""

@@ -34,6 +34,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
         signs_at: what can be seen of the job that listens at an address of this host; may take a second.
         state_of: the state of a process of this host.
         context_switches_of: how often it has left a processor; None: not known.
+        cpu_s_of: how long it has computed; None: not known.
         max_trace_mb: the largest trace to accept, in MB.
         slots: bound how many traces are taken at a time; shared by all workers.
         progress: told what is done about each worker.
@@ -46,6 +47,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     signs_at: Callable[[str], JobSigns | None] = lambda _address: None
     state_of: Callable[[int], ProcessState] = lambda _pid: "runs"
     context_switches_of: Callable[[int], int | None] = lambda _pid: None
+    cpu_s_of: Callable[[int], float | None] = lambda _pid: None
     max_trace_mb: int = MAX_TRACE_MB
     slots: TraceSlots = field(default_factory=TraceSlots)
     progress: Progress = field(default_factory=Progress)
@@ -77,7 +79,7 @@ class ProfilerSource(ABC):
     unanswered_s: float = 0.0
     costs_job: ClassVar[bool] = False
     gives: ClassVar[str] = ""
-    missing: ClassVar[str] = "not offered (UNIMPLEMENTED)"
+    missing: ClassVar[str] = "not offered"
 
     @abstractmethod
     async def fetch(self, query: Query) -> Sample:

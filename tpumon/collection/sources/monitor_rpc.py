@@ -52,7 +52,7 @@ class MonitorSource(ProfilerSource):
     usual_interval_s = 0.0  # the server has these figures anyway: asking costs the job next to nothing
     rpc = "Monitor"
     gives = "by Monitor: MXU, idle and step time, infeed; free for the job"
-    missing = "not offered (UNIMPLEMENTED), as on every TPU VM"
+    missing = "not offered, as on every TPU VM; traces tell more"
 
     def __init__(self, client: Client, target: Target, options: SourceOptions) -> None:
         self._client = client

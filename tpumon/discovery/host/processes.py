@@ -110,6 +110,18 @@ def _states_of_threads(pid: int, proc: Path) -> Iterator[ProcessState]:
                 yield state
 
 
+def cpu_s_of(pid: int, proc: Path = PROC) -> float | None:
+    """Seconds that a process, with all its threads, has spent on the processors; None: not known.
+
+    Source: /proc/PID/stat.
+    """
+    try:
+        fields = _after_name(pid, proc)
+        return s_of_ticks(int(fields[11]) + int(fields[12]))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def context_switches_of(pid: int, proc: Path = PROC) -> int | None:
     """Number of times that the first thread of a process has left a processor: what is stopped all the time does not.
 

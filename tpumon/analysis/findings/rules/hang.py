@@ -167,6 +167,8 @@ class Hang(Rule[Activity, SliceActivity]):
                 memory.longest_s = max(memory.longest_s, memory.silent_s)
             memory.active, memory.is_watched = seen.at, True
             memory.fresh_for_s = seen.sample.fresh_for_s if seen.sample.interval_s else math.inf
+            if seen.sample.is_looked_at:  # until the looks between samples show silence, it runs
+                memory.fresh_for_s = min(memory.fresh_for_s, _WARNING_S)
             memory.silent, memory.silent_since, memory.silent_s = 0, None, 0.0
             if seen.step_s:
                 memory.step_s.add(seen.step_s)
@@ -235,6 +237,14 @@ class Hang(Rule[Activity, SliceActivity]):
         severity_ratio = _RATIO_PER_SUSTAINED * silent / max(self.limits.sustained, 1) - _RATIO_LESS
         is_first = member.seen.target.worker in member.slice_stats.stopped_first(member.memory)
         return severity_ratio + 1 if severity_ratio > 1 and is_first else severity_ratio
+
+    def comes_late(self, seen: Observation) -> str | None:
+        """Says so where samples come more rarely than its limits, and nothing looks between them."""
+        interval_s = seen.sample.interval_s or 0.0
+        told = any(device.runtime_tensorcore_idle_s is not None for device in seen.figures.devices)
+        if seen.sample.is_looked_at is not False or interval_s <= _WARNING_S or told:
+            return None
+        return f"not within {_WARNING_S / 60:.0f} min, samples come every {math.ceil(interval_s / 60)} min"
 
     def began(self, member: Member[Activity, SliceActivity]) -> Moment | None:
         """Moment of the last activity seen."""

@@ -177,6 +177,16 @@ class Profiler:
         known = self.known
         return known.host_level == 0 and not known.device_planes and not known.signs.holds_tpu
 
+    def may_look(self, *, has_device: bool) -> bool:
+        """True if a short look at its device, or at its host, can tell, and does no harm."""
+        known = self.known
+        return known.returns_traces and (has_device or (bool(known.host_level) and not known.may_hang))
+
+    @property
+    def may_have_device(self) -> bool:
+        """True if it has one, also one that is not traced."""
+        return bool(self.known.device_planes or self.known.signs.holds_tpu or self.known.signs.holds_gpu)
+
     @property
     def why_nothing(self) -> str:
         """Reason why traces stay empty, if `records_nothing`."""

@@ -17,6 +17,7 @@ from tpumon.collection.sources.doctor_reports import COST, Examination, RpcAnswe
 from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.call_cost import PROBE_S, CallCost
+from tpumon.collection.sources.traces.cpu_use import COMPUTES, HOST_LOOK_S, CpuUse
 from tpumon.collection.sources.traces.idle_check import IdleCheck
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
@@ -92,6 +93,8 @@ class TraceSource(ProfilerSource):
         self._had_steps = False
         self._was_busy = self.is_silent = False  # the device was busy by the last usual trace
         self._short_s = math.inf  # a window that held a whole op wherever it began, by that trace
+        self._has_device = True  # by that trace
+        self._cpu_use = CpuUse(options.cpu_s_of)
         self._in_time_on: int | None = None  # the connection on which its last trace came in time
         self._idle_check = IdleCheck()
 
@@ -158,32 +161,44 @@ class TraceSource(ProfilerSource):
             raise
 
     def note_silence(self, query: Query) -> bool:
-        """Makes the next traces short, also where the user gave the window, if usual ones are rare and short ones tell.
-
-        Returns `is_silent`.
-        """
+        """As in the base class; also where the user gave the window, if usual ones are rare and short ones tell."""
         self.is_silent = self._shows_in_short(query)
         return self.is_silent
 
     def look_s(self, query: Query) -> float:
-        is_of_use = self._shows_in_short(query) and not self.is_silent and self._profiler.known.returns_traces
+        may_look = self._profiler.may_look(has_device=self._has_device)
+        is_of_use = self._shows_in_short(query) and not self.is_silent and may_look
         return self._cost.of_trace_s(self._short_s) if is_of_use else 0.0
 
+    @property
+    def _computes(self) -> bool:
+        """True if the job's process may run something on its host, which has no device."""
+        return not self._has_device and not self._cpu_use.is_idle(self._profiler.known.signs.pid)
+
     def _shows_in_short(self, query: Query) -> bool:
+        return self._may_show_in_short(query) and not self._computes
+
+    def _may_show_in_short(self, query: Query) -> bool:
         usual_s, allowed_s = query.window_s or self._window.length_s, (query.window_s and query.allowed_s) or 0.0
+        if not self._has_device:
+            is_known = self._cpu_use.is_known(self._profiler.known.signs.pid)
+            return usual_s > FIRST_WINDOW_S and is_known and self._profiler.may_look(has_device=False)
         return self._had_steps and self._was_busy and usual_s > max(FIRST_WINDOW_S, 2 * self._short_s, allowed_s)
 
     async def anything_runs(self) -> bool:
-        """Tells by a short trace if anything runs on a device that was busy."""
+        """Tells by a short trace if anything runs on a device that was busy, or on a host whose job seems to pause."""
         await self._begin()
         of_long_ones = self._cost.collecting_s, self._in_time_on, self._is_heavy
         try:
             returns_traces = await self._returns_traces()
+            if not self._profiler.may_look(has_device=self._has_device):
+                return True  # another server has the port by now: nothing says that it is silent
+            level = 0 if self._has_device else None
             async with self._options.slots.slot(in_time=False, heavy=False, window_s=self._short_s) as answered:
-                trace = await self._take(self._short_s, in_time=False, returns_traces=returns_traces, host_level=0)
+                trace = await self._take(self._short_s, in_time=False, returns_traces=returns_traces, host_level=level)
                 answered()
             self._backoff.note_trace()
-            return bool((await self._read(trace.xspace, 0)).core_count)
+            return bool((await self._read(trace.xspace, 0)).core_count) or not self._has_device
         except SourceError as error:
             if error.reason == "empty-trace":
                 return False
@@ -328,7 +343,10 @@ class TraceSource(ProfilerSource):
         """The error for an empty trace; after a few that can never hold anything else, tracing stops."""
         if (await asyncio.to_thread(outline, trace.xspace, count_events=False)).device_planes:
             self._profiler.saw_devices()
+        was_silent = self.is_silent
         self._learn(None, query)
+        if was_silent and self._computes:
+            return self._error("empty-trace", f"{NOT_SEEN}: {COMPUTES}", "not-seen")
         if not self._profiler.records_nothing:
             self._backoff.note_trace()
             empty = self._error("empty-trace", self._window.why_empty(error.message))
@@ -380,7 +398,7 @@ class TraceSource(ProfilerSource):
         """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none.
 
         Where a job had steps and nothing runs now, the window stays as it is: a longer one would show no more. A device
-        that was busy is then looked at in short windows, until something runs again.
+        that was busy, or a host without one, is then looked at in short windows, until something runs again.
         """
         figures = None if trace_figures is None else trace_figures.figures
         idle_ratio = None if figures is None else figures.idle_ratio
@@ -388,7 +406,9 @@ class TraceSource(ProfilerSource):
         serves = figures is not None and figures.serves
         if trace_figures is not None:
             self._was_busy = busy and not serves
-            self._short_s = max(_SHORTEST_LOOK_S, _ROOM * (trace_figures.op_within_s or math.inf))
+            self._has_device = trace_figures.core_count > 0 or self._profiler.may_have_device
+            op_s = _ROOM * (trace_figures.op_within_s or math.inf)
+            self._short_s = max(_SHORTEST_LOOK_S, op_s) if self._has_device else HOST_LOOK_S
         if figures is not None and figures.step_time_s is not None:
             self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
@@ -397,7 +417,7 @@ class TraceSource(ProfilerSource):
         elif trace_figures is not None and serves and query.level > 1 and (trace_figures.stepless or not busy):
             self._had_steps = True
             self._window.serve((query.allowed_s or 0.0) - self._cost.collecting_s)
-        elif trace_figures is None and self._had_steps:
+        elif trace_figures is None and (self._had_steps or self._shows_in_short(query)):
             self.note_silence(query)
         elif trace_figures is not None and trace_figures.stepless:
             # A longer window would show no step either, unless this one was made for another program's short steps.
@@ -475,5 +495,6 @@ class TraceSource(ProfilerSource):
             cores=trace_figures.core_count if query.level > 1 else None,
             figures=of_level(figures_of_window(trace_figures, trace.window_s), query.level),
             truncated=trace_figures.truncated,
+            is_looked_at=self._may_show_in_short(query),
             warnings=(*trace_figures.warnings, *filter(None, [lighter, long_steps])),
         )
