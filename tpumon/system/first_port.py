@@ -33,6 +33,9 @@ class _Note(Struct, frozen=True, kw_only=True):
     seen_s: float
 
 
+_NOTES = json.Decoder(_Note)  # made here: threads that read a type for the first time at once crash msgspec 0.22
+
+
 class _Entry(NamedTuple):
     """A note that holds, and whose it is."""
 
@@ -101,7 +104,7 @@ def _entries() -> list[_Entry]:
 def _note(text: str) -> _Note | None:
     """A note that makes sense, and is no older than a day."""
     try:
-        note = json.decode(text, type=_Note)
+        note = _NOTES.decode(text)
     except (MsgspecError, RecursionError):
         return None
     now_s = since_boot_s()

@@ -102,7 +102,7 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     def turn(self) -> Turn | None:
         """Its place; None: it does not wait, or a later version says it otherwise: what it traced counts anyway."""
         try:
-            return json.decode(self.said_turn, type=Turn | None)
+            return _TURNS.decode(self.said_turn)
         except MsgspecError:
             return None
 
@@ -139,6 +139,11 @@ class _Document(Struct, frozen=True):
     servers: dict[str, Entry]
     processes: dict[str, _Ticks] = field(default_factory=dict)
     pid: Annotated[int, Meta(ge=0, le=2**31)] = 0
+
+
+# Made here: threads that read a type for the first time at once crash msgspec 0.22.
+_TURNS: json.Decoder[Turn | None] = json.Decoder(Turn | None)
+_DOCUMENTS = json.Decoder(_Document)
 
 
 class PeerEntry(Struct, frozen=True):
@@ -264,7 +269,7 @@ def _nothing() -> Entry:
 def _entries(text: str, file: str, uid: int) -> dict[str, PeerEntry]:
     """The entries of a file by key; none if it is not of this boot, or no such document."""
     try:
-        document = json.decode(text, type=_Document)
+        document = _DOCUMENTS.decode(text)
     except (MsgspecError, RecursionError):
         return {}
     now_s = since_boot_s()
