@@ -365,6 +365,7 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     if not workers or (answer.severity if answer.verdict == "restarted" else answer.verdict) not in {"ok", "unknown"}:
         return answer
     awaited = any(each.verdict.state == "waiting" for each in workers)
+    is_stale = not settings.source.is_over and any(each.verdict.state == "stale" for each in workers)
     lacks = [lacking(each, only_decisive=not is_ok) for each in workers]
     names = ", ".join(dict.fromkeys(finding for each in lacks for finding in each))
     sustained = settings.output_settings.thresholds.sustained
@@ -383,6 +384,8 @@ def told_when(answer: FleetVerdict, settings: FeedSettings, needs: Needs, status
     )
     if hung := _waits_in_vain(settings.source, workers):
         more = hung
+    elif is_stale and not is_ok:
+        more = f"More is known with the next sample; then ask again: {_command()}"
     elif settings.source.is_over or not (is_short or lack or awaited) or (is_ok and not needs.more_s):
         pass
     elif settings.source.takes_samples and not any(each.judged_upstream for each in workers):

@@ -85,9 +85,10 @@ async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: 
                 for index, target in enumerate(fleet.targets)
             ]
         )
+    from tpumon.discovery.host.last_job import WithLastJob
+
     discovery = _named(selection, runtime_only=not profilers_only)
     if discovery is None:
-        from tpumon.discovery.host.last_job import WithLastJob
         from tpumon.discovery.host.port_survey import Elsewhere
         from tpumon.discovery.host.servers import LocalDiscovery
         from tpumon.discovery.pods import WithPods
@@ -101,7 +102,7 @@ async def _open(selection: Selection, stack: AsyncExitStack, *, profilers_only: 
     elif not profilers_only:
         from tpumon.discovery.host.own_processes import WithProcesses
 
-        discovery = WithProcesses(discovery)
+        discovery = WithLastJob(WithProcesses(discovery), tells_of_gone=False)
     return WithRuntime(discovery, selection.runtime_addresses)
 
 

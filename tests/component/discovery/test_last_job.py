@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tpumon.discovery.host import last_job, servers
+from tpumon.discovery.host import last_job, own_processes, servers
 from tpumon.discovery.host.last_job import WithLastJob, gone_job
 from tpumon.discovery.host.processes import user_named
 from tpumon.discovery.selection import Selection, open_discovery
@@ -193,3 +193,21 @@ def test_workers_of_this_host_are_looked_for_so(job: subprocess.Popen[bytes], mo
                 return await anext(changes)
 
     assert asyncio.run(found()).waiting == f"{gone_job()}; {NONE.waiting}"
+
+
+def test_a_worker_that_is_named_is_noted_too_so_that_its_restart_is_known(
+    job: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others are asked for, a job that is gone is not named."""
+
+    async def first(*changes: Workers) -> Workers:
+        monkeypatch.setattr(own_processes, "WithProcesses", lambda _discovery: Changing(*changes))
+        async with AsyncExitStack() as stack:
+            discovery = await open_discovery(Selection(addresses=("127.0.0.1:9999",)), stack)
+            async with aclosing(discovery.watch(bool)) as found:
+                return await anext(found)
+
+    asyncio.run(first(workers(job.pid)))
+    end(job)
+    assert f"(pid {job.pid})" in gone_job()
+    assert asyncio.run(first(NONE)).waiting == NONE.waiting

@@ -438,7 +438,10 @@ def test_own_work_that_may_hold_collectives_is_called_so(tells):
     """By Monitor: the others wait in them, too, so that the difference is greater than what is seen."""
     work = {"step_work_s": 0.09} if tells else {}
     others = {"idle_ratio": 0.2, **({"step_work_s": 0.08} if tells else {})}
-    found = Job("a", "b", "c").round(4, idle_ratio=0.1, **work, others=others)["straggler"]
+    job = Job("a", "b", "c")
+    found = job.round(4, idle_ratio=0.1, **work, others=others)["straggler"]
+    (cause,) = job.fleet.status(job.now + 1).workers["a"].verdict.causes
+    assert (" or more, others wait for it" in cause.words) == (not tells)
     words = "own work per step (time in collectives counts as work, as no trace tells it) is at least 1"
     assert (words in found.sentence) == (not tells)
     assert ("own work per step is 1" in found.sentence) == tells

@@ -661,6 +661,7 @@ def test_of_a_worker_that_was_not_seen_and_is_stale_the_table_says_the_latter(ru
         [lambda: failed("w0", "empty-trace", NOT_SEEN, detail="not-seen", time_unix_s=1e9)], workers=("w0",)
     )
     assert re.search(r"(?m)^. +w0 .* no figures in time$", out)
+    assert "More is known with the next sample; then ask again: " in out.splitlines()[0]
 
 
 def test_a_figure_that_is_absent_has_its_reason_below_the_table(run):

@@ -77,10 +77,14 @@ class WithLastJob:
         discovery: finds the workers.
         port: the only one where jobs are looked for; None: any.
         notes: whether the workers are noted: they are to be sampled.
+        tells_of_gone: whether a job that is gone is named where there is no worker; False where others are asked for.
     """
 
-    def __init__(self, discovery: Discovery, port: int | None = None, *, notes: bool = True) -> None:
+    def __init__(
+        self, discovery: Discovery, port: int | None = None, *, notes: bool = True, tells_of_gone: bool = True
+    ) -> None:
         self._discovery = discovery
+        self._tells_of_gone = tells_of_gone
         self._port = port
         self._notes = notes
 
@@ -95,7 +99,7 @@ class WithLastJob:
                         if self._notes:
                             workers = await in_thread(partial(_with_those_before, workers), timeout_s=_ANSWER_S)
                             here = await in_thread(partial(_noted, here, workers.targets), timeout_s=_ANSWER_S)
-                        if not workers.targets:
+                        if self._tells_of_gone and not workers.targets:
                             gone = await in_thread(partial(gone_job, self._port), timeout_s=_ANSWER_S)
                     yield replace(workers, waiting=f"{gone}; {workers.waiting}") if gone else workers
         finally:  # a job may have ended that the other discovery has not missed yet

@@ -253,7 +253,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     def _detail_of_slice(self, member: Member[WorkAndWaiting, _Slices], excess: _Excess) -> FindingDetail:
         beside, more = _showing(member.memory.slice_compared, excess), excess.more
         detail = FindingDetail(
-            words=f"slow slice: own work +{more:.0%}, other slices wait",
+            words=f"slow slice: own work +{more:.0%}{_or_more(member)}, other slices wait",
             sentence=f"{{who}}, slice {member.seen.target.slice} is slow: {_work(member)} {more:.0%} longer than "
             f"in the other slices of its job, which wait for it ({_told(beside, 'theirs')}).",
             remedy=_REMEDY_OF_SLICE,
@@ -263,7 +263,7 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
     def _detail_of_worker(self, member: Member[WorkAndWaiting, _Slices], excess: _Excess) -> FindingDetail:
         beside, more = _showing(member.memory.compared, excess), excess.more
         detail = FindingDetail(
-            words=f"own work +{more:.0%}, others wait for it",
+            words=f"own work +{more:.0%}{_or_more(member)}, others wait for it",
             sentence=f"{{who}}, {_work(member)} {more:.0%} longer than the slice's median; the others wait for "
             f"it ({_told(beside, 'the median')}).",
         )
@@ -334,10 +334,19 @@ def _shown(seen: Observation) -> Mapping[str, float]:
 
 def _work(member: Member[WorkAndWaiting, _Slices]) -> str:
     """Words for what is compared; without traces the others' waiting in collectives counts as their work."""
-    figures = member.seen.figures
-    if figures.step_work_s is None and "collective" not in (figures.op_time_ratios or {}):
+    if _holds_collectives(member):
         return "own work per step (time in collectives counts as work, as no trace tells it) is at least"
     return "own work per step is"
+
+
+def _or_more(member: Member[WorkAndWaiting, _Slices]) -> str:
+    return " or more" if _holds_collectives(member) else ""
+
+
+def _holds_collectives(member: Member[WorkAndWaiting, _Slices]) -> bool:
+    """True if the own work that is known holds time in collectives."""
+    figures = member.seen.figures
+    return figures.step_work_s is None and "collective" not in (figures.op_time_ratios or {})
 
 
 def _told(beside: BesideOthers, others: str) -> str:
