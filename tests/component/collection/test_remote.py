@@ -22,7 +22,7 @@ from support import free_port, wait_until
 from support.exporter import certificates, found, sample, serving
 from tpumon.analysis.history import Histories
 from tpumon.collection.remote import RemoteFleet, exporter
-from tpumon.collection.remote import server as server_module
+from tpumon.collection.remote import exporter_client
 from tpumon.errors import REASONS, UsageError
 from tpumon.model import Change, ExporterSnapshot, Sample, Spread, StepTimes, Workers, bounded
 from tpumon.model.documents import decoded
@@ -316,18 +316,18 @@ def test_what_is_no_exporter_is_said_so(answer, words):
 
 def test_an_answer_without_end_is_cut_off(monkeypatch):
     """By size."""
-    monkeypatch.setattr(server_module, "ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(exporter_client, "ANSWER_BYTES", 1 << 20)
     with Scripted((200, b"x" * (2 << 20))) as server, Following(server.url) as following:
         following.wait_for_waiting("its answer is larger than 1 MiB")
 
 
 def test_a_server_that_does_not_answer_is_given_up(monkeypatch):
     """By time; leaving does not wait for it either."""
-    monkeypatch.setattr(server_module, "READ_S", 0.2)
+    monkeypatch.setattr(exporter_client, "READ_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with Following(f"http://127.0.0.1:{silent.getsockname()[1]}") as following:
             following.wait_for_waiting("no answer in time")
-        monkeypatch.setattr(server_module, "READ_S", 20.0)
+        monkeypatch.setattr(exporter_client, "READ_S", 20.0)
         with Following(f"http://127.0.0.1:{silent.getsockname()[1]}"):
             pass
 
