@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from support import free_port, wait_until
 from support.exporter import certificates, found, sample, serving
 from tpumon.analysis.history import Histories
-from tpumon.collection.remote import RemoteFleet, exporter
-from tpumon.collection.remote import exporter_client
+from tpumon.collection.remote import RemoteFleet, exporter, exporter_client
 from tpumon.errors import REASONS, UsageError
 from tpumon.model import Change, ExporterSnapshot, Sample, Spread, StepTimes, Workers, bounded
 from tpumon.model.documents import decoded
