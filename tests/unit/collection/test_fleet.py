@@ -79,7 +79,7 @@ def test_a_straggler_is_named_only_when_it_stays_one():
     fleet = fleet_of(FOUR)
     assert rounds(fleet, 2, **EVEN | {"d": 0.1}).workers["d"].verdict.severity == "ok"
     verdict = rounds(fleet, 1, NOW + 20, **EVEN | {"d": 0.1}).workers["d"].verdict
-    assert (verdict.severity, words(verdict)) == ("warning", ("own work +12%, others wait for it",))
+    assert (verdict.severity, words(verdict)) == ("warning", ("own work +12% or more, others wait for it",))
     assert (verdict.since_unix_s, verdict.causes[0].finding) == (NOW, "straggler")
 
 
@@ -101,7 +101,7 @@ def test_what_is_slow_comes_first_in_a_list():
             cores = tuple({"chip": 3, "core": core, "idle_ratio": idle + 0.1 * core} for core in range(2))
             fleet.add(sample(worker, time_unix_s=NOW + 10 * i, step_time_s=step, idle_ratio=idle, per_core=cores))
             fleet.status(NOW + 10 * i)
-    slow = ("slow core 0 of chip 3: own work +12%, others wait for it",)
+    slow = ("slow core 0 of chip 3: own work +12% or more, others wait for it",)
     assert words(fleet.status(NOW + 20).workers["d"].verdict) == slow
 
 
