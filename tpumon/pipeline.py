@@ -106,6 +106,7 @@ class Feed:
             TpumonError: the log directory cannot be written.
         """
         raise_descriptor_limit()
+        shares = self._shares
         self._settings.source.prepare()
         kept = None if self._state is None else self._state.read()
         if kept is not None:
@@ -121,11 +122,12 @@ class Feed:
                     self._analysis.remember()
                 if output.open_port is not None and self._settings.source.may_be_read_instead:
                     stack.callback(announce(output.open_port))
-                    self._shares = False
+                    shares = False
                 queued = QueuedOutput(output, export.name)
                 self._outputs.append(stack.enter_context(closing(queued)))
-            if self._shares:
-                queued = QueuedOutput(SharedSamples(self.context, self._is_sampling), "sharing samples")
+            if shares:
+                sharing = SharedSamples(self.context, lambda: self._settings.source.may_be_read_instead)
+                queued = QueuedOutput(sharing, "sharing samples")
                 self._outputs.append(stack.enter_context(closing(queued)))
             stack.enter_context(self._background)
             self._stack = stack.pop_all()
@@ -134,9 +136,6 @@ class Feed:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         self._keep()
-
-    def _is_sampling(self) -> bool:
-        return self._settings.source.may_be_read_instead
 
     def status(self) -> FleetStatus:
         """The status of all workers now."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import Literal
 
 from msgspec import Struct
 
 from tpumon.analysis import Update
 from tpumon.model import Address
 from tpumon.outputs import Context, Output, not_to_stdout, takes
-from tpumon.system.exporter_ports import LOOPBACK, parse_listen
+from tpumon.system.exporter_ports import LOOPBACK, Readers, parse_listen
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import WebServer, listen
 from tpumon_exporters.webconfig import WebConfig
@@ -26,7 +25,7 @@ class _Options(Struct, frozen=True, kw_only=True):
         readers: `own`: only processes of this user and of root on this host get an answer.
     """
 
-    readers: Literal["all", "own"] = "all"
+    readers: Readers = "all"
 
 
 class PrometheusOutput(Output):
@@ -47,7 +46,7 @@ class PrometheusOutput(Output):
 
     remembers = True
 
-    def __init__(self, host: str, port: int, context: Context, readers: Literal["all", "own"] = "all") -> None:
+    def __init__(self, host: str, port: int, context: Context, readers: Readers = "all") -> None:
         config = WebConfig(context.settings.web_config)
         self._pages = Pages(context)
         listener = listen(host, port)

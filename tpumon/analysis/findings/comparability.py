@@ -46,15 +46,20 @@ def count_current(job: JobState, stale: Collection[str]) -> None:
         for slice_state in job.slices:
             slice_state.current = sum(_is_current(worker, stale) for worker in slice_state.workers)
             slice_state.counted = _counted(slice_state)
-            slice_state.is_early = any(_may_straggle(worker) for worker in slice_state.workers)
+            slice_state.is_early = _is_early(slice_state)
 
 
 def ends_being_early(slice_state: SliceState) -> bool:
     """Notes that enough samples tell now who waits for whom in a slice; True if they did not at the last look."""
     if not slice_state.is_early or slice_state.job.queries:  # not counted now
         return False
-    slice_state.is_early = any(_may_straggle(worker) for worker in slice_state.workers)
+    slice_state.is_early = _is_early(slice_state)
     return not slice_state.is_early
+
+
+def _is_early(slice_state: SliceState) -> bool:
+    """True if too few samples tell whether the others wait for one of its workers."""
+    return any(_may_straggle(worker) for worker in slice_state.workers)
 
 
 def _may_straggle(worker: WorkerState) -> bool:

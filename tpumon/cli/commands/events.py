@@ -29,7 +29,6 @@ _log = logging.getLogger(__name__)
 
 _TICK_S = 1.0
 _QUIET_S = 3.0
-_LONGEST_PENDING_S = QUICK_S
 _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
 
 
@@ -107,7 +106,7 @@ class _Printer:
         if not self._pending:
             return
         now_s = time.monotonic()
-        is_due = self._output == "jsonl" or now_s - self._first_s > _LONGEST_PENDING_S
+        is_due = self._output == "jsonl" or now_s - self._first_s > QUICK_S
         if is_due or (now_s - self._last_s > _QUIET_S and not self._misses_some() and not self._may_restart()):
             self.close()
 

@@ -207,7 +207,7 @@ class ExporterClient:
         return ExchangeError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
 
     def trouble_of(self, error: Exception) -> ExchangeError:
-        """The failure of a refresh as a `ExchangeError`; an unexpected error is a bug, and names the server, too."""
+        """The failure of a refresh as an `ExchangeError`; an unexpected error is a bug, and names the server, too."""
         return error if isinstance(error, ExchangeError) else self.trouble("internal", unexpected(error))
 
 
