@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
 NEAR = 0.03
 WINDOW_S = 5.0
 STARTS_S = (0.0, 0.05, 0.1)  # from a sample's begin to that of its trace
-READ_S = 0.25  # from a sample's begin to the reading of its page, or before
 RANKS = 0.015  # of a quantile: there are few steps of the longest kinds
 
 
@@ -66,14 +65,12 @@ def join(server, samples, spans):
         least, most = server.truth(having).busy_ratios
         print("gap", gap, 1 - most, 1 - least)
         assert 1 - most - NEAR <= gap <= 1 - least + NEAR
-    first_s, last_s, counted = spans[0][0], spans[-1][0], spans[:-1]
-    if samples[-1]["source"] is None:  # nothing ran, and so the page was read again
-        last_s, counted = last_s + samples[-1]["took_s"], spans
-    tokens = [server.generated(last_s + at_s) - server.generated(first_s - at_s) for at_s in (-READ_S, READ_S)]
-    if tokens[0] > 0:
+    (first_s, before), *_, (last_s, generated) = server.readings
+    if generated > before:
+        counted = [(begin, end) for begin, end in spans if first_s <= (begin + end) / 2 < last_s]
         times_s = [ratio * (last_s - first_s) for ratio in busy_ratios(server, counted)]
-        print("device seconds per token", each_s, times_s, tokens)
-        assert between(each_s, [time_s / count for time_s in times_s for count in tokens])
+        print("device seconds per token", each_s, times_s, generated - before)
+        assert between(each_s, [time_s / (generated - before) for time_s in times_s])
 
 
 def busy_ratios(server, spans):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tpumon.collection.sampler.duty_account import DutyAccount
 from tpumon.collection.sampler.host_traces import waits_since
@@ -31,13 +31,17 @@ class WaitWords:
         address: of the worker.
         account: of its server.
         samples: that a command waits for; 0: there is none.
+        wanted_s: gets the interval from one query to the next that is wanted.
     """
 
-    def __init__(self, progress: Progress, address: str, account: DutyAccount, samples: int) -> None:
+    def __init__(
+        self, progress: Progress, address: str, account: DutyAccount, samples: int, wanted_s: Callable[[], float]
+    ) -> None:
         self._progress = progress
         self._address = address
         self._account = account
         self._left = samples
+        self._wanted_s = wanted_s
 
     def note_query(self) -> None:
         """Notes that a query begins: all until the next one is of that."""
@@ -52,19 +56,23 @@ class WaitWords:
         """The next query comes in so many seconds; as long as the worker is held, it asks nothing."""
         self._progress.note_traced(self._address, self._account.traced())
         is_late = self._left > 0 and self._account.ready_s(cost_s) > asyncio.get_running_loop().time()
-        why, all_s = (self._why, self._all_s(cost_s, self._left)) if is_late else ("", None)
+        why, all_s = (self._why, self._all_s(left_s, cost_s, self._left)) if is_late else ("", None)
         self._progress.waits(self._address, "asked again", left_s, why, all_s, is_held=is_held)
 
     def turn(self, left_s: float, cost_s: float) -> None:
         """Its query waits for so many seconds until the job may be traced."""
         self._progress.note_traced(self._address, self._account.traced())
-        self._progress.waits(self._address, "traced", left_s, self._why, self._all_s(cost_s, 1 + self._left))
+        self._progress.waits(self._address, "traced", left_s, self._why, self._all_s(left_s, cost_s, 1 + self._left))
 
-    def _all_s(self, cost_s: float, queries: int) -> float | None:
-        """Seconds until so many queries were made; None: it is one, or no trace has shown yet what one costs."""
+    def _all_s(self, left_s: float, cost_s: float, queries: int) -> float | None:
+        """Seconds until so many queries were made, the first of them in `left_s`.
+
+        None: it is one, or no trace has shown yet what one costs.
+        """
         if self._account.likely_s is None or queries <= 1:
             return None
-        return self._account.turn_s(cost_s, queries) - asyncio.get_running_loop().time()
+        allowed_s = self._account.turn_s(cost_s, queries) - asyncio.get_running_loop().time()
+        return max(allowed_s, left_s + (queries - 1) * self._wanted_s())
 
     @property
     def _why(self) -> str:

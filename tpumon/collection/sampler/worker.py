@@ -77,7 +77,7 @@ class SampledWorker:
     ) -> None:
         self.target = target
         self._progress = progress
-        self._words = WaitWords(progress, target.address, account, pace.awaited)
+        self._words = WaitWords(progress, target.address, account, pace.awaited, lambda: self._wanted_interval_s)
         self._profilers = profilers
         self._profiler = profilers[0]  # the one that answered last
         self._query = query
