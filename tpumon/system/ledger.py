@@ -25,6 +25,7 @@ USUAL_DUTY_RATIO = 0.01
 UNANSWERED_COUNTS_S = 86_400.0
 """For how long it is told that a trace of the host had no answer."""
 
+_TRACED_COUNTS_S = 600.0  # for the share of the last 10 minutes that views show
 _MOST_BYTES = 512 * 1024
 _MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
 _MOST_SERVERS = 4_000  # so that a file of ours is never cut
@@ -121,8 +122,9 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True):  # later versio
     def counts_until_s(self) -> float:
         """Until when it has any effect."""
         told_s = max(self.unanswered_s, self.answered_s, self.hung_s)
-        debt_until_s = self.time_s + self.debt_s / self.duty_ratio
-        return max(self.shares_until_s, debt_until_s, told_s + UNANSWERED_COUNTS_S if told_s else -math.inf)
+        counts_s = max(self.debt_s / self.duty_ratio, _TRACED_COUNTS_S if self.traced_s else 0.0)
+        unanswered_until_s = told_s + UNANSWERED_COUNTS_S if told_s else -math.inf
+        return max(self.shares_until_s, self.time_s + counts_s, unanswered_until_s)
 
 
 class _Document(Struct, frozen=True):

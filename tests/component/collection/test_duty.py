@@ -1582,3 +1582,17 @@ async def test_what_another_one_traced_counts_once_though_it_did_not_know_the_pr
     account.process = 7
     account.note_peers([replace(peer, process=7) for peer in account._peers], now_s)
     assert sum(traced_s for _, _, traced_s in account.traced().spans) == pytest.approx(0.1 + 0.5)
+
+
+async def test_what_tpumons_that_have_ended_traced_is_told_for_ten_minutes():
+    """Long after it is paid for."""
+    job = Job()
+    for _ in range(3):
+        await for_a_while(60, tpumon(job))
+        await asyncio.sleep(120)
+    late = tpumon(job)
+    running = asyncio.create_task(for_a_while(10, late))
+    await asyncio.sleep(5)
+    told = late._options.progress.traced(ADDRESS).spans
+    assert sum(traced_s for _, _, traced_s in told) == pytest.approx(sum(end - begin for begin, end in job.spans), rel=0.05)
+    await running

@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from tpumon.collection.sampler.debt import Debt
 from tpumon.collection.sampler.host_traces import hung_at, hung_by, of_process, waits
 from tpumon.collection.sampler.peers import CountedPeer, earlier_sampler_words, named, others_words
@@ -391,8 +393,8 @@ class DutyAccount:
         return not self.is_silent and self._debt.at(now_s) > max(CREDIT_S, estimate_s)
 
     def is_over(self, now_s: float) -> bool:
-        """True if no sampler here follows the server, and its entry has no more effect on other tpumons."""
-        return not self.followers and self.entry(now_s).counts_until_s <= since_boot_s()
+        """True if no sampler here follows the server, and its entry has no more effect on when others trace it."""
+        return not self.followers and replace(self.entry(now_s), traced_s=0.0).counts_until_s <= since_boot_s()
 
     def entry(self, now_s: float) -> Entry:
         """The entry for the other tpumons."""
