@@ -401,11 +401,11 @@ async def test_a_command_is_told_when_it_will_have_all_samples_once_a_trace_has_
     await asyncio.gather(running, other)
 
 
-@pytest.mark.parametrize("trace_s", [0.1, 0.4, 0.7])
-async def test_a_command_of_many_samples_is_told_when_it_will_have_them_all(trace_s):
-    """At any time, as well as after its first few, for which the credit is."""
+@pytest.mark.parametrize(("trace_s", "interval_s"), [(0.1, None), (0.4, None), (0.7, None), (0.4, 60.0)])
+async def test_a_command_of_many_samples_is_told_when_it_will_have_them_all(trace_s, interval_s):
+    """At any time, as well as after its first few, for which the credit is; no sooner than the interval allows."""
     job, samples, clock_s = Job(trace_s), [], asyncio.get_running_loop().time
-    command = tpumon(job, samples=samples)
+    command = tpumon(job, samples=samples, interval_s=interval_s)
     command._pace = replace(command._pace, awaited=9)
     running, promised = asyncio.create_task(for_a_while(1200, command)), []
     begun_s = clock_s()
