@@ -133,6 +133,16 @@ def test_time_in_which_nobody_looked_does_not_count_before_silence_was_seen():
     assert f"was last seen running {job.last - began:.0f} s ago; what it did in between is not known" in hang.sentence
 
 
+def test_a_since_that_is_longer_ago_than_what_was_seen_is_explained():
+    job = Slice("w0")
+    job.go(12, ran)
+    began = job.last
+    job.go(3, paused)
+    hang = job.go(3, silent)
+    assert hang.since_unix_s == began
+    assert "was seen for 20 s. It was last seen running 60 s ago; what it did in between is not known" in hang.sentence
+
+
 def test_time_in_which_nobody_looked_counts_between_two_silences():
     job = Slice("w0")
     job.go(12, ran)
