@@ -153,7 +153,7 @@ _BEGIN = "slice:tpumon_finding_active_severity:begin"
 
 _RULE = """\
       - alert: @{alert}
-        expr: max by (@{slice}) (@{verdict}{finding="@{finding}"}) == @{number}@{lasted}
+        expr: max by (@{slice}) (@{severities}{finding="@{finding}"}) == @{number}@{lasted}
         for: 1m
         labels: {severity: @{severity}, finding: @{finding}}
         annotations:
@@ -170,7 +170,7 @@ def _rules(one: FindingAlert, values: Mapping[str, str], config: Config) -> Iter
     own = {"alert": one.alert, "finding": one.finding, "summary": one.summary, "description": one.description}
     begin = f'{_BEGIN}{{finding="{one.finding}"}} <= time() - @{{{one.lasting}}}'
     own["lasted"] = filled(f" and on (@{{slice}}) {begin}", values) if one.lasting else ""
-    own |= {"verdict": _SEVERITY, "workers": _workers(one.finding, config), "figure": _figure(one.figure, config)}
+    own |= {"severities": _SEVERITY, "workers": _workers(one.finding, config), "figure": _figure(one.figure, config)}
     for number, severity in one.severities.items():
         yield str(filled(_RULE, {**values, **own, "number": str(number), "severity": severity}))
 

@@ -129,9 +129,7 @@ def serving(directory: Path, load: str, *options: str) -> Iterator[Server]:
         wait_until(ready, _COMPILES_S, lambda: printed.read_text(errors="replace")[-2000:])
         assert process.poll() is None, printed.read_text(errors="replace")[-2000:]
         page = f"http://127.0.0.1:{page_port}/metrics"
-        yield Server(
-            address=f"127.0.0.1:{port}", page=page, log=log, program_times=times, page_readings=readings
-        )
+        yield Server(address=f"127.0.0.1:{port}", page=page, log=log, program_times=times, page_readings=readings)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

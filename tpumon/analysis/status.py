@@ -167,7 +167,11 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     @property
     def waits(self) -> bool:
         """True if the worker runs nothing but has queued work: then it waits for a worker that stopped first."""
-        return self.verdict.state == "no-activity" and self.sample is not None and bool(self.sample.figures.queue_size)
+        return (
+            self.verdict.state == "no-activity"
+            and self.sample is not None
+            and bool(self.sample.figures.runtime_hlo_queue_size)
+        )
 
     def marks(self, figure: str) -> bool:
         """True if the figure with this key is one that the worker is marked for."""

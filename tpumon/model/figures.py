@@ -376,13 +376,13 @@ class Figures(Struct, frozen=True, kw_only=True):
         return self.traced_programs is not None and self.traced_programs.runs_model
 
     @property
-    def runtime_duty_ratio(self) -> float | None:
+    def runtime_duty_cycle_ratio(self) -> float | None:
         """The runtime's duty cycle: the mean over the devices that report it."""
         known = [ratio for row in self.devices if (ratio := row.runtime_duty_cycle_ratio) is not None]
         return sum(known) / len(known) if known else None
 
     @property
-    def queue_size(self) -> int | None:
+    def runtime_hlo_queue_size(self) -> int | None:
         """Programs that wait for its devices; None: not known."""
         known = [size for row in self.devices if (size := row.runtime_hlo_queue_size) is not None]
         return sum(known) if known else None

@@ -19,7 +19,7 @@ def _first_token(name: str) -> Callable[[Figures], float | None]:
 
 def _runtime_duty(figures: Figures) -> float | None:
     """The duty cycle of a server as libtpu says it, over the devices that report it."""
-    return None if figures.server is None else figures.runtime_duty_ratio
+    return None if figures.server is None else figures.runtime_duty_cycle_ratio
 
 
 def _busy(figures: Figures) -> float | None:

@@ -1594,5 +1594,7 @@ async def test_what_tpumons_that_have_ended_traced_is_told_for_ten_minutes():
     running = asyncio.create_task(for_a_while(10, late))
     await asyncio.sleep(5)
     told = late._options.progress.traced(ADDRESS).spans
-    assert sum(traced_s for _, _, traced_s in told) == pytest.approx(sum(end - begin for begin, end in job.spans), rel=0.05)
+    assert sum(traced_s for _, _, traced_s in told) == pytest.approx(
+        sum(end - begin for begin, end in job.spans), rel=0.05
+    )
     await running

@@ -282,6 +282,12 @@ def test_a_row_of_no_device_is_left_out():
     assert IDLE in lines(reading)[0]
 
 
+def test_ids_count_through_the_largest_slice_and_no_further():
+    told = metrics_of("v5e", chips=(0,))
+    told[IDLE] = [row(1_048_575, 1.0), row(1_048_576, 2.0)]
+    assert column(reading_of(told), "runtime_tensorcore_idle_s") == {"0": None, "1048575": 1.0}
+
+
 def test_hangs_and_failed_slices_are_told_with_their_text():
     """1 and the runtime's own words, safe for a terminal; 0 while all is well."""
     told = metrics_of("v4") | {

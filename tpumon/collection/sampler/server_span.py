@@ -142,7 +142,7 @@ class ServerSpan:
         if programs is not None:
             self._windows.append(_Window(now_s, programs.window_s, programs, requests))
         self._serves = figures.serves or (self._serves and not (_has_programs(figures) and not self._shows_programs))
-        duty_ratio = figures.runtime_duty_ratio
+        duty_ratio = figures.runtime_duty_cycle_ratio
         if duty_ratio is not None and self._noted_s is not None:
             self._duty.append(_Weighted(now_s, duty_ratio, now_s - self._noted_s))
         self._noted_s = now_s

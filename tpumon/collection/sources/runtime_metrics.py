@@ -170,7 +170,7 @@ class RuntimeMetrics(ExtraSource):
             devices=len(devices),
             hbm_used_bytes=reading.figures.hbm_used_bytes,
             hbm_total_bytes=reading.figures.hbm_total_bytes,
-            duty_cycle_ratio=reading.figures.runtime_duty_ratio,
+            duty_cycle_ratio=reading.figures.runtime_duty_cycle_ratio,
             simulated=reading.simulated,
             offered=offered,
             warnings=reading.lines,

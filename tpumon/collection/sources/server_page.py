@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec import Struct, field
@@ -177,20 +177,14 @@ def figures_of(page: ServerPage, before: ServerPage | None, elapsed_s: float) ->
     reader = _Reader(page, before, elapsed_s)
     figures: dict[str, float | Percentiles] = {}
     absent: dict[str, str] = {}
-    for name in _FIGURES:
+    for name, compute in _FIGURES.items():
         try:
-            figures[name] = reader.figure(name, page.names)
+            figures[name] = compute(reader, page.names)
         except _AbsentError as why:
             absent[name] = page.names.absent.get(name, str(why))
     engines = {labels[page.names.engine] for labels in page.labels if page.names.engine in labels}
     several = len(engines) if len(engines) > 1 else None
     return Figures(server=ServerFigures(**figures, engines=several), absent=absent)  # type: ignore[arg-type]
-
-
-_FIGURES = (
-    *("requests_running", "requests_waiting", "tokens_per_s", "prompt_tokens_per_s"),
-    *("time_to_first_token_s", "kv_used_ratio", "preemptions_per_s", "kv_pool_hbm_ratio"),
-)
 
 
 class _AbsentError(Exception):
@@ -205,26 +199,7 @@ class _Reader:
         self._before = before
         self._elapsed_s = elapsed_s
 
-    def figure(self, name: str, names: ServerNames) -> float | Percentiles:
-        match name:
-            case "requests_running":
-                return sum(self._first([(each,) for each in names.running]))
-            case "requests_waiting":
-                return sum(self._first(names.waiting))
-            case "tokens_per_s":
-                return self._rate(names.tokens)
-            case "prompt_tokens_per_s":
-                return self._rate(names.prompt_tokens)
-            case "preemptions_per_s":
-                return self._rate(names.preemptions)
-            case "kv_used_ratio":
-                return self._kv_used(names.kv_used)
-            case "kv_pool_hbm_ratio":
-                raise _AbsentError(_NOT_SERVED)
-            case _:
-                return self._first_token(names.first_answer)
-
-    def _first(self, rows: Sequence[Sequence[str]]) -> list[float]:
+    def first(self, rows: Sequence[Sequence[str]]) -> list[float]:
         """All values of the first of these rows that the page has any of."""
         for row in rows:
             values = [value for name in row for value in self._page.of(name).values()]
@@ -232,7 +207,7 @@ class _Reader:
                 return _possible(values)
         raise _AbsentError(_NOT_SERVED)
 
-    def _kv_used(self, gauges: Sequence[Gauge]) -> float:
+    def kv_used(self, gauges: Sequence[Gauge]) -> float:
         """Mean over engines; their caches have one size, so the mean is the share of all caches together."""
         gauge = next((gauge for gauge in gauges if self._page.of(gauge.name)), None)
         if gauge is None:
@@ -241,7 +216,7 @@ class _Reader:
         mean = sum(values) / len(values)
         return 1 - mean if gauge.is_free else mean
 
-    def _rate(self, name: str) -> float:
+    def rate(self, name: str) -> float:
         return sum(self._increases(name).values()) / self._elapsed_s
 
     def _increases(self, name: str) -> dict[_Labels, float]:
@@ -257,7 +232,7 @@ class _Reader:
             raise _AbsentError(_BEGAN_ANEW)
         return {labels: value - before.get(labels, 0.0) for labels, value in now.items()}
 
-    def _first_token(self, name: str) -> Percentiles:
+    def first_token(self, name: str) -> Percentiles:
         """Percentiles of the requests since the page before; values within a bucket count as evenly spread."""
         counts: dict[float, float] = {}
         for labels, count in self._increases(f"{name}_bucket").items():
@@ -269,6 +244,22 @@ class _Reader:
         if not buckets[-1][1]:
             raise _AbsentError("no request got its first token since the reading before")
         return Percentiles(p50=_quantile(0.5, buckets), p95=_quantile(0.95, buckets))
+
+    def not_served(self) -> float:
+        raise _AbsentError(_NOT_SERVED)
+
+
+_FIGURES: Mapping[str, Callable[[_Reader, ServerNames], float | Percentiles]] = {
+    "requests_running": lambda reader, names: sum(reader.first([(each,) for each in names.running])),
+    "requests_waiting": lambda reader, names: sum(reader.first(names.waiting)),
+    "tokens_per_s": lambda reader, names: reader.rate(names.tokens),
+    "prompt_tokens_per_s": lambda reader, names: reader.rate(names.prompt_tokens),
+    "time_to_first_token_s": lambda reader, names: reader.first_token(names.first_answer),
+    "kv_used_ratio": lambda reader, names: reader.kv_used(names.kv_used),
+    "preemptions_per_s": lambda reader, names: reader.rate(names.preemptions),
+    "kv_pool_hbm_ratio": lambda reader, _names: reader.not_served(),
+}
+"""By the figure's name: what computes it; raises `_AbsentError`."""
 
 
 def _possible(values: list[float], *, most: float = 1e15) -> list[float]:

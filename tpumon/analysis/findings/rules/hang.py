@@ -202,7 +202,7 @@ class Hang(Rule[Activity, SliceActivity]):
     def slice_stats(self, peers: Sequence[Peer[Activity]]) -> SliceActivity:
         """Compares the queues of programs that wait for the devices."""
         stopped = [peer for peer in peers if peer.seen.state == "no-activity" and peer.memory.silent]
-        sizes = [(peer, size) for peer in stopped if (size := peer.seen.figures.queue_size) is not None]
+        sizes = [(peer, size) for peer in stopped if (size := peer.seen.figures.runtime_hlo_queue_size) is not None]
         down = [peer for peer in peers if peer.seen.state == "down"]
         away = down or [peer for peer in peers if peer.seen.state == "stale"]
         steps = [peer.memory.step_s for peer in peers] if stopped or away else []
@@ -270,7 +270,7 @@ class Hang(Rule[Activity, SliceActivity]):
         if idle_s - memory.silent_s > _UNSEEN_S:
             sentence += f" It was last seen running {idle_s:.0f} s ago; what it did in between is not known."
         words = f"no activity seen for {memory.silent_s:.0f} s"
-        size = member.seen.figures.queue_size
+        size = member.seen.figures.runtime_hlo_queue_size
         if size is not None:
             evidence["queue_size"] = Evidence(value=size)
         step_s = memory.step_s.median

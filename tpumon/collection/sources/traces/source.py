@@ -123,7 +123,7 @@ class TraceSource(ProfilerSource):
                 trace = await self._take(window_s, in_time=in_time, returns_traces=returns_traces, host_level=level)
                 answered()
                 self._say("its trace is analysed", "reading")
-                trace_figures = await self._analyse(trace, query)
+                trace_figures = await self._figures_of(trace, query)
         except SourceError as error:
             if checks_idle and MEANING[error.reason].state in {"busy", "continuous"}:
                 self._idle_check.forget_tried()
@@ -326,7 +326,7 @@ class TraceSource(ProfilerSource):
         self._is_heavy = is_large or cpu_s > readers.QUICK.cpu_s
         return trace_figures
 
-    async def _analyse(self, trace: _Trace, query: Query) -> TraceFigures:
+    async def _figures_of(self, trace: _Trace, query: Query) -> TraceFigures:
         try:
             return await self._read(trace.xspace, query.ops if query.level > 1 else 0)
         except SourceError as error:
