@@ -14,7 +14,7 @@ from tpumon.analysis.findings.recent import SAMPLES, Recent, alike_s
 from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded
 from tpumon.analysis.history import Moment, seconds_between
 from tpumon.analysis.history.slice_changes import TOGETHER_S
-from tpumon.model import Evidence, FindingDetail, KeptActivity, KeptWorker
+from tpumon.model import Evidence, FindingDetail, FindingSeverity, KeptActivity, KeptWorker
 from tpumon.untrusted_text import listed
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
@@ -241,8 +241,7 @@ class Hang(Rule[Activity, SliceActivity]):
     def comes_late(self, seen: Observation) -> str | None:
         """Says so where samples come more rarely than its limits, and nothing looks between them."""
         interval_s = seen.sample.interval_s or 0.0
-        told = any(device.runtime_tensorcore_idle_s is not None for device in seen.figures.devices)
-        if seen.sample.is_looked_at is not False or interval_s <= _WARNING_S or told:
+        if seen.sample.is_looked_at is not False or interval_s <= _WARNING_S or _is_told(seen):
             return None
         return f"not within {_WARNING_S / 60:.0f} min, samples come every {math.ceil(interval_s / 60)} min"
 
@@ -259,7 +258,10 @@ class Hang(Rule[Activity, SliceActivity]):
         memory, goes_on = member.memory, member.slice_stats.goes_on(member.memory)
         usual_s = min(_PAUSES * memory.longest_s, _LIMIT_S)
         limit_s, critical_s = max(_WARNING_S if goes_on else _CRITICAL_S, usual_s), max(_CRITICAL_S, usual_s)
-        grade, passed_s = graded(memory.silent_s, {"info": 0.0, "warning": limit_s, "critical": critical_s})
+        limits: dict[FindingSeverity, float] = {"info": 0.0, "warning": limit_s}
+        if memory.silent > 1 or _is_told(member.seen):  # a pause as well may lie between two samples that are far apart
+            limits["critical"] = critical_s
+        grade, passed_s = graded(memory.silent_s, limits)
         evidence = {
             "no_activity_s": Evidence(
                 value=memory.silent_s, threshold=passed_s or None, reference=memory.longest_s or None
@@ -299,6 +301,11 @@ class Hang(Rule[Activity, SliceActivity]):
 
 def _steps(peers: Iterable[Peer[Activity]]) -> Mapping[str, float | None]:
     return {peer.seen.target.worker: peer.memory.step_s.median for peer in peers}
+
+
+def _is_told(seen: Observation) -> bool:
+    """True if the runtime says for how long its devices have been idle."""
+    return any(device.runtime_tensorcore_idle_s is not None for device in seen.figures.devices)
 
 
 def _last_activity(seen: Observation) -> Moment | None:
