@@ -13,7 +13,7 @@ BEGIN_S, INTERVAL_S = 1.8e9, 10.0
 BUSY = 2.5
 
 
-def judged(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0, slices=1):
+def judged(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0, slices=1, source="trace"):
     """The status after each round.
 
     Args:
@@ -22,6 +22,7 @@ def judged(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0
         seed: of chance.
         length_of: tells how long the steps of a worker's sample are, with all that is in them.
         slices: of how many slices these are.
+        source: of the samples.
     """
     draw, now_s = random.Random(seed), [BEGIN_S]
     analysis = Analysis(monotonic_s=lambda: now_s[0])
@@ -39,7 +40,7 @@ def judged(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0
                 sample(
                     name, step_time_s=StepTimes(avg=step_s, min=step_s, max=step_s), step_work_s=work_s,
                     idle_ratio=1 - work_s / step_s, time_unix_s=now_s[0], interval_s=INTERVAL_S, job="j",
-                    slice=of[name],
+                    slice=of[name], source=source,
                 )
             )  # fmt: skip
         yield analysis.status(now_s[0])
@@ -154,3 +155,13 @@ def test_after_a_gap_one_sample_tells_whether_it_is_still_there(lasts):
         found.append({cause.finding: cause.since_unix_s for cause in judged.findings or ()}.get("straggler"))
     assert found[29] is not None
     assert found[30:] == [found[29] if lasts else None] * 2
+
+
+@pytest.mark.parametrize(("source", "said"), [("monitor", ["of a single core; the Monitor RPC tells"]), ("trace", [])])
+def test_that_a_single_core_is_not_judged_by_monitor_is_said(source, said):
+    """Workers are."""
+    *_, status = judged(4, 12, lambda *_: 1.0, 1, source=source)
+    assert "straggler" in status.workers["w0"].judged
+    assert [one.reason[:39] for one in status.not_judged() if one.finding == "straggler"] == [
+        each[:39] for each in said
+    ]

@@ -240,14 +240,14 @@ class WorkerState:
         missing = [each for each in self.finding_states if not each.is_judged]
         return (
             tuple([each.rule.finding for each in self.finding_states if each.is_judged]),
-            (*[one for each in missing if (one := each.not_judged) is not None], *self._late()),
+            (*[one for each in missing if (one := each.not_judged) is not None], *self._in_part()),
             any(each.needs_more for each in missing),
         )
 
-    def _late(self) -> Iterator[NotJudged]:
-        """The findings that are judged, but later than their limits say."""
+    def _in_part(self) -> Iterator[NotJudged]:
+        """The findings that are judged, but not in full."""
         for each in self.finding_states:
-            if self.seen is not None and each.is_judged and (why := each.rule.comes_late(self.seen)) is not None:
+            if self.seen is not None and each.is_judged and (why := each.rule.judged_in_part(self.seen)) is not None:
                 yield NotJudged(finding=each.rule.finding, reason=why, workers=1)
 
     def may_step_with(self, step_name: str | None) -> bool:

@@ -199,8 +199,8 @@ class Rule(Generic[MemoryT, StatsT]):
         """The worker's figure relative to its limit: above 1 it counts. A text: why it cannot be judged."""
         raise NotImplementedError
 
-    def comes_late(self, _seen: Observation) -> str | None:
-        """Reason for which a finding that is judged is told later than its limits say; None: it is not."""
+    def judged_in_part(self, _seen: Observation) -> str | None:
+        """Reason for which a finding that is judged may be late, or missed in part; None: there is none."""
         return None
 
     def rests_on_several(self, _member: Member[MemoryT, StatsT]) -> bool:

@@ -238,7 +238,7 @@ class Hang(Rule[Activity, SliceActivity]):
         is_first = member.seen.target.worker in member.slice_stats.stopped_first(member.memory)
         return severity_ratio + 1 if severity_ratio > 1 and is_first else severity_ratio
 
-    def comes_late(self, seen: Observation) -> str | None:
+    def judged_in_part(self, seen: Observation) -> str | None:
         """Says so where samples come more rarely than its limits, and nothing looks between them."""
         interval_s = seen.sample.interval_s or 0.0
         if seen.sample.is_looked_at is not False or interval_s <= _WARNING_S or _is_told(seen):

@@ -43,6 +43,7 @@ _CORE_LIMIT_RATIO = 0.03
 _STILL_RATIO = 0.5  # of the least difference that counts: what the last samples must show of it
 _LABELS = {COLLECTIVES_SHARE: "collectives", IDLE_SHARE: "idle"}
 _NO_OTHER = "no other worker of its slice has figures of the same steps"
+_NO_CORES = "of a single core; the Monitor RPC tells of all cores together"
 _ALONE = "nothing says which workers work together; give each tpumon --job and --slice"
 _MOST_OPEN = 2 * FEW
 _VARIES = (
@@ -148,6 +149,10 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
         known = _of_core(member), self._of_worker(member), self._known_of_slice(member)
         is_open = any(one is not None and one.is_open and one.severity_ratio > 0 for one in known)
         return NeedsFewMoreSamples(_VARIES, takes=_MOST_OPEN) if is_open and not member.memory.was_found else ratio
+
+    def judged_in_part(self, seen: Observation) -> str | None:
+        """Says so where nothing tells its cores apart."""
+        return _NO_CORES if seen.sample.source == "monitor" else None
 
     def _greatest(self, member: Member[WorkAndWaiting, _Slices]) -> float | str:
         memory, others, last = member.memory, _others(member), member.memory.last
