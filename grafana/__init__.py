@@ -1,1 +1,1 @@
-"""Dashboards and rules. `python -m grafana.generate` writes the dashboards; nothing of this is part of the package."""
+"""Dashboards and rules, which `python -m grafana.generate` writes from these modules; not part of the package."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from grafana import alerting, fleet, servers, steps, worker
+from grafana import alerting, fleet_dashboard, servers_dashboard, steps_dashboard, worker_dashboard
 from grafana.config import Config, ConfigError, read
 
 HERE = Path(__file__).parent
@@ -25,7 +25,8 @@ RULE = "prometheusrule.yaml"
 
 def dashboards(config: Config) -> Mapping[str, str]:
     """Returns all dashboards as JSON, by file name."""
-    made = (module.dashboard(config).to_json() for module in (fleet, worker, steps, servers))
+    modules = (fleet_dashboard, worker_dashboard, steps_dashboard, servers_dashboard)
+    made = (module.dashboard(config).to_json() for module in modules)
     return {f"{dashboard['uid']}.json": _text(dashboard) for dashboard in made}
 
 

@@ -1,1 +1,1 @@
-"""Outputs: one file each, found through the entry-point group `tpumon.exporters`."""
+"""Outputs that are found through the entry-point group `tpumon.exporters`, and what they share: HTTP, pages, files."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from tpumon.analysis import Update
 from tpumon.model import Address
 from tpumon.outputs import Context, Output, not_to_stdout, takes
-from tpumon.system.exporter_ports import LOOPBACK, Readers, parse_listen
+from tpumon.system.exporter_ports import LOOPBACK, AllowedReaders, parse_listen
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import WebServer, listen
 from tpumon_exporters.webconfig import WebConfig
@@ -25,7 +25,7 @@ class _Options(Struct, frozen=True, kw_only=True):
         readers: `own`: only processes of this user and of root on this host get an answer.
     """
 
-    readers: Readers = "all"
+    readers: AllowedReaders = "all"
 
 
 class PrometheusOutput(Output):
@@ -46,7 +46,7 @@ class PrometheusOutput(Output):
 
     remembers = True
 
-    def __init__(self, host: str, port: int, context: Context, readers: Readers = "all") -> None:
+    def __init__(self, host: str, port: int, context: Context, readers: AllowedReaders = "all") -> None:
         config = WebConfig(context.settings.web_config)
         self._pages = Pages(context)
         listener = listen(host, port)

@@ -30,9 +30,9 @@ from support import REAL_TRACE
 PROGRAMS = {
     "tpumon": """
 from tpumon.xspace.trace_figures import figures_of_hosts
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 with open(FILE, "rb") as file:
-    print(figures_of_hosts([read_trace(file)]).figures.step_time_s)
+    print(figures_of_hosts([read_host_totals(file)]).figures.step_time_s)
 """,
     "XProf": """
 from xprof.convert import raw_to_tool_data
@@ -47,7 +47,7 @@ with open(FILE, "rb") as file:
 }
 IMPORTS = """
 import numpy
-import tpumon.xspace.trace, tpumon.xspace.trace_figures
+import tpumon.xspace.host_totals, tpumon.xspace.trace_figures
 """
 
 
@@ -125,7 +125,7 @@ def growth(shapes: Sequence[Shape], directory: Path, rounds: int) -> None:
 
 def steady() -> None:
     """Traces of many workers: the same programs, other times."""
-    from tpumon.xspace.trace import read_trace
+    from tpumon.xspace.host_totals import read_host_totals
     from tpumon.xspace.trace_figures import figures_of_hosts
 
     usual = next(shape for shape in SHAPES if "usual" in shape.name)
@@ -133,7 +133,7 @@ def steady() -> None:
     start_s = time.process_time()
     for count in range(1, 2001):
         # As a reader's process gets them, each in memory of its own: what it frees decides what malloc keeps.
-        figures_of_hosts([read_trace(bytes(memoryview(traces[count % len(traces)])))])
+        figures_of_hosts([read_host_totals(bytes(memoryview(traces[count % len(traces)])))])
         if count in {1, 10, 100} or not count % 500:
             words = Path("/proc/self/status").read_text()
             size_kb = int(words.partition("VmRSS:")[2].split()[0])

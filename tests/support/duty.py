@@ -40,31 +40,31 @@ class Job:
 
         class Source:
             is_silent, unanswered_s = False, 0.0
-            name, usual_interval_s, costs_job, unpaid_s = "fake", 10.0, True, 0.0
+            name, usual_interval_s, costs_job, current_traced_s = "fake", 10.0, True, 0.0
 
-            def look_s(self, query):
+            def activity_check_s(self, query):
                 return 0.0
 
             def window_s(self, query):
                 return query.window_s or 0.09
 
             def likely_s(self, query):  # a first guess, like that of real traces
-                return job.trace_s if self.unpaid_s or query.known_window_s else 0.6
+                return job.trace_s if self.current_traced_s or query.known_window_s else 0.6
 
             async def probe(self):
                 if job.has_ended:
                     raise SourceError("unavailable", "connection refused")
-                self.unpaid_s = 0.001
+                self.current_traced_s = 0.001
 
             async def fetch(self, query):
                 job.queries.append(query)
                 begun_s = asyncio.get_running_loop().time()
-                self.unpaid_s = job.trace_s if self.unpaid_s or query.known_window_s else job.first_s
+                self.current_traced_s = job.trace_s if self.current_traced_s or query.known_window_s else job.first_s
                 try:
-                    await asyncio.sleep(self.unpaid_s)
+                    await asyncio.sleep(self.current_traced_s)
                 finally:  # a session goes on on the server when its caller is gone
-                    job.spans.append((begun_s, begun_s + self.unpaid_s))
-                given = {"window_s": 0.13, "traced_s": self.unpaid_s, "source": "fake"} | job.figures
+                    job.spans.append((begun_s, begun_s + self.current_traced_s))
+                given = {"window_s": 0.13, "traced_s": self.current_traced_s, "source": "fake"} | job.figures
                 return taken(target.worker, address=target.address, **given)
 
         return Source()

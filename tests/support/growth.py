@@ -8,13 +8,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.ops.catalogue import CATALOGUE
-from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 
 def _figures(xspace: bytes) -> object:
-    return figures_of_hosts([read_trace(xspace)])
+    return figures_of_hosts([read_host_totals(xspace)])
 
 
 def cost(xspace: bytes, read: Callable[[bytes], object] = _figures) -> tuple[int, int]:

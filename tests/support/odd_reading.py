@@ -30,8 +30,8 @@ def _odd(xspace: bytes, most_ops: int) -> Any:
     return _read_figures(xspace, most_ops)
 
 
-class VirtualReaders:
-    """As `readers.Readers`, in virtual time.
+class VirtualReaderPool:
+    """As `readers.ReaderPool`, in virtual time.
 
     Args:
         count: how many traces are read at the same time.
@@ -66,7 +66,10 @@ def _refuse(*_args: object, **_options: object) -> None:
 @contextmanager
 def own_readers(*, cpu_s: float) -> Iterator[None]:
     """Traces are read by processes of this test alone, with such a limit."""
-    own = {"QUICK": (2, readers.Readers(2, cpu_s=cpu_s, nice=0)), "SLOW": (1, readers.Readers(1, cpu_s=cpu_s, nice=10))}
+    own = {
+        "QUICK": (2, readers.ReaderPool(2, cpu_s=cpu_s, nice=0)),
+        "SLOW": (1, readers.ReaderPool(1, cpu_s=cpu_s, nice=10)),
+    }
     with pytest.MonkeyPatch.context() as patch:
         for name, (_, these) in own.items():
             patch.setattr(readers, name, these)

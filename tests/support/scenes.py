@@ -12,7 +12,7 @@ from tpumon.simulator.profiler import OVERFLOW_SHARE
 from tpumon.simulator.scenario import USABLE_HBM_RATIO, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 BEGIN_UNIX_S = 1_800_000_000.0
@@ -66,7 +66,7 @@ class Scene:
         )  # fmt: skip
         if trace.empty:
             return self._failed(worker, at_s, "empty-trace", self._devices(worker, start_ns))
-        found = figures_of_hosts([read_trace(trace.xspace)])
+        found = figures_of_hosts([read_host_totals(trace.xspace)])
         values = {name: getattr(found.figures, name) for name in Figures.__struct_fields__}
         values |= {"devices": self._devices(worker, start_ns), "runtime": self._runtime(worker, start_ns)}
         return self._sample(

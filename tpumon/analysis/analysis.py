@@ -246,7 +246,7 @@ class Analysis:
         """
         judgement, restarted = self._judgements[sample.worker], history.restarted is sample
         if judgement.judged_upstream:
-            judgement.samples_unjudged += sample.responded
+            judgement.samples_unjudged += sample.is_conclusive
             if sample.findings is not None:
                 judgement.from_upstream, judgement.judged = sample.findings, sample.judged or ()
                 judgement.samples_unjudged = 0

@@ -165,7 +165,7 @@ def conclude(judgement: Judgement, sample: Sample, state: State) -> Severity:
 def _severity_of(judgement: Judgement, sample: Sample, state: State) -> Severity:
     if state == "down":
         return "critical"
-    if not sample.responded or state in {"busy", "continuous", "paused"}:
+    if not sample.is_conclusive or state in {"busy", "continuous", "paused"}:
         return "unknown" if sample.of_exporter else judgement.severity_by_figures
     if judgement.is_faulty and not judgement.judged_upstream:
         return "unknown"

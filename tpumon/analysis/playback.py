@@ -39,8 +39,8 @@ class Recorded(Protocol):
         """The workers from then on, or a sample."""
 
 
-class Moments(Protocol):
-    """A recording."""
+class RecordingLike(Protocol):
+    """A recording, from wherever it is read."""
 
     def span_unix_s(self) -> tuple[float, float]:
         """The times of its first and last moment."""
@@ -85,7 +85,7 @@ class Playback:
         changes: those that it shows, each with the moment at which it showed.
     """
 
-    def __init__(self, recording: Moments, begin_unix_s: float, analysis: Analysis) -> None:
+    def __init__(self, recording: RecordingLike, begin_unix_s: float, analysis: Analysis) -> None:
         self._moments = recording.moments(begin_unix_s)
         self.next = next(self._moments, None)
         first_unix_s = begin_unix_s if self.next is None else self.next.time_unix_s
@@ -150,7 +150,7 @@ class BeganThen(NamedTuple):
     words: str
 
 
-def began_then(recording: Moments, analysis: Analysis, at_unix_s: float, thresholds: Thresholds) -> BeganThen:
+def began_then(recording: RecordingLike, analysis: Analysis, at_unix_s: float, thresholds: Thresholds) -> BeganThen:
     """Looks beyond a moment for what had begun by then: events name when a change began, samples show it later.
 
     Args:
@@ -184,7 +184,7 @@ def _is_shown(change: Change, status: FleetStatus) -> bool:
     return change.state == "stale" and worker is not None and worker.verdict.state == "stale"
 
 
-def _not_recorded(recording: Moments, status: FleetStatus) -> str:
+def _not_recorded(recording: RecordingLike, status: FleetStatus) -> str:
     """Words for a moment between two samples at which no worker has figures; empty: some has."""
     workers, at_unix_s = status.all(), status.time_unix_s
     last = [one.time_unix_s + one.took_s for worker in workers if (one := worker.history.last) is not None]

@@ -58,7 +58,7 @@ _TABLE_TWICE = re.compile(r"Cannot declare \((.*?),?\) twice \(at (line \d+|end)
 _NO_VALUE = re.compile(r"^\s*([\w.-]+)\s*=\s*(?:#.*)?$", re.MULTILINE)
 _KEY = re.compile(r"[\s\[]*([\w.-]+)\s*[=\]]")
 
-Readers = Mapping[str, Callable[[str], object]]
+OptionParsers = Mapping[str, Callable[[str], object]]
 OptionValues = dict[str, str | list[str]]
 """Values of options as they would stand in the environment, by the parser's names."""
 
@@ -189,7 +189,7 @@ def _hint_for_table(key: str, group: TyperGroup, options: Container[str]) -> str
     return f"{is_option}tables are {', '.join(f'[{name}]' for name in names)}"
 
 
-def _refused(name: str, options: Sequence[Any], value: object, where: str, readers: Readers) -> Iterator[str]:
+def _refused(name: str, options: Sequence[Any], value: object, where: str, readers: OptionParsers) -> Iterator[str]:
     """Yields what is wrong with a value, if anything is."""
     try:
         _check(name, options, value, where, _converted, readers)
@@ -215,7 +215,7 @@ def check_variables(group: TyperGroup, context: Any, command: Any, arguments: Se
 
 
 def read_variable(
-    group: TyperGroup, context: Any, command: Any, name: str, option: Any, readers: Readers = FORMS
+    group: TyperGroup, context: Any, command: Any, name: str, option: Any, readers: OptionParsers = FORMS
 ) -> str | Sequence[str] | None:
     """Returns what the variable of an option gives a command; None: nothing that counts for it.
 
@@ -307,7 +307,7 @@ def _check(
     value: object,
     where: str,
     convert_it: Callable[[Any, object], object],
-    readers: Readers,
+    readers: OptionParsers,
 ) -> None:
     """Checks a value of an option that several commands may have.
 
@@ -337,7 +337,7 @@ def _check(
     raise UsageError(wrong)
 
 
-def _read(name: str, option: Any, value: object, readers: Readers) -> None:
+def _read(name: str, option: Any, value: object, readers: OptionParsers) -> None:
     """Reads a value; raises ValueError or UsageError if the option takes no such one."""
     refuse_empty(option, value if value != [] else "")
     texts = ["a table"] if isinstance(value, dict) else _texts(value)

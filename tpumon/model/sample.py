@@ -46,7 +46,7 @@ _STALE_INTERVALS = 2.5
 _MOST_TROUBLES = 20
 NOT_IN_JSON = frozenset(
     {
-        *("figures", "warnings", "companions_only", "server_text", "taken_monotonic_s", "is_looked_at"),
+        *("figures", "warnings", "companions_only", "server_text", "taken_monotonic_s", "is_activity_checked"),
         *("step_durations_s", "runtime_latencies", "runtime_counts", "traced_programs"),
     }
 )
@@ -139,8 +139,8 @@ class Sample(Struct, frozen=True, kw_only=True):
         server_text: the text that a Monitor RPC answered with, safe for a terminal; not part of the JSON.
         taken_monotonic_s: `time_unix_s` on this process's monotonic clock, which cannot be set; not part of the JSON.
             None for a sample that this process did not take.
-        is_looked_at: whether short looks tell if anything runs, where samples are far apart; None: not known; not part
-            of the JSON.
+        is_activity_checked: whether short traces between samples that are far apart tell if anything runs; None: not
+            known; not part of the JSON.
     """
 
     worker: str
@@ -167,7 +167,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     server_text: str | None = None
     taken_monotonic_s: float | None = None
     companions_only: bool = False
-    is_looked_at: bool | None = None
+    is_activity_checked: bool | None = None
 
     @property
     def kind(self) -> JobKindName | None:
@@ -175,19 +175,19 @@ class Sample(Struct, frozen=True, kw_only=True):
         return None if self.job_kind is None else self.job_kind.kind
 
     @property
-    def answered(self) -> bool:
+    def has_figures(self) -> bool:
         """True if any source answered this query."""
         return self.source is not None
 
     @property
-    def responded(self) -> bool:
+    def is_conclusive(self) -> bool:
         """True if the worker answered this query, if only that nothing runs."""
         return self.source is not None or self._failure().is_silence
 
     @property
     def of_exporter(self) -> bool:
         """True if the exporter behind --from did not answer, so that nothing is known about the worker."""
-        return not self.answered and bool(self.errors) and self.errors[-1].source == EXPORTER
+        return not self.has_figures and bool(self.errors) and self.errors[-1].source == EXPORTER
 
     @property
     def fresh_for_s(self) -> float:
@@ -221,7 +221,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
         An answer without activity did not fail. The one rule for all outputs.
         """
-        return not self.responded or self.age_s(now_unix_s, now_monotonic_s) > self.fresh_for_s
+        return not self.is_conclusive or self.age_s(now_unix_s, now_monotonic_s) > self.fresh_for_s
 
     def with_ops(self, most: int) -> Sample:
         """The sample with so many top operations and categories at most; the sample itself, if it has no more."""

@@ -37,7 +37,7 @@ class ExplainedText(Output):
         if sample is None:
             return
         self._time_unix_s = update.time_unix_s
-        self._samples[sample.worker] += sample.responded
+        self._samples[sample.worker] += sample.is_conclusive
         if self._samples[sample.worker] == self._context.settings.thresholds.sustained and not self._has_said:
             self._say()
 

@@ -31,7 +31,7 @@ _LEAST_TICK_S = 0.01
 _CLOSE_S = 1.5
 
 Expose = Literal["findings", "all"]
-"""Metrics of workers that come from exporters: these have the rest, and two series of one worker break joins."""
+"""Metrics that a page has of workers of other exporters; their pages have the rest, as a series twice breaks joins."""
 
 Own = TypeVar("Own")
 """An output's own options: a frozen Struct or dataclass whose fields all have defaults."""

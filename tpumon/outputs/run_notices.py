@@ -171,7 +171,7 @@ def _note_trouble(sample: Sample, failure: Failure, about: _WorkerNotices) -> No
         before.queries += 1
         return
     about.trouble = _Trouble(failure.reason, 1 if before is None or before.reason == "paused" else before.queries + 1)
-    only = f"; showing {sample.source} metrics only" if sample.answered else ""
+    only = f"; showing {sample.source} metrics only" if sample.has_figures else ""
     place = _place(sample.worker, failure)
     _log.warning("%s%s [%s]%s", place, failure.message, failure.reason, only, extra={"worker": sample.worker})
 

@@ -60,12 +60,12 @@ class TextOutput(Output):
     def _write(self, sample: Sample, more: Sequence[str]) -> None:
         number = self._queries[sample.worker]
         self._queries[sample.worker] += 1
-        if not sample.answered and not more:
+        if not sample.has_figures and not more:
             return
         lines = [f"Cloud TPU Monitoring Results (Sample {number}):", ""] if self._number_samples else []
         if self._name_workers:
             lines.append(f"Worker: {sample.worker}")
-        block = [render_block(sample, level=self._level)] if sample.answered else []
+        block = [render_block(sample, level=self._level)] if sample.has_figures else []
         self.say([*lines, *block, *more])
 
     def say(self, lines: Sequence[str]) -> None:

@@ -11,9 +11,9 @@ from msgspec import Struct
 from tpumon.model import Finding
 from tpumon.report.formats import utc_text
 from tpumon.untrusted_text import one_line
+from tpumon.xspace.host_totals import HostTotals
 from tpumon.xspace.profile.profile import Profile
 from tpumon.xspace.profile.step_times import StepTable, step_table
-from tpumon.xspace.trace import Trace
 from tpumon.xspace.trace_figures import TraceFigures
 
 
@@ -54,7 +54,7 @@ class Capture(Struct, frozen=True, kw_only=True):
         return step_table([host.profile.trace for host in self.hosts], self.figures.figures.step_durations_s)
 
 
-def why_apart(read: Iterable[tuple[Path, Trace]], typed: Mapping[Path, str]) -> str | None:
+def why_apart(read: Iterable[tuple[Path, HostTotals]], typed: Mapping[Path, str]) -> str | None:
     """The line to say where one host was traced again after a trace of it ended: these are two profiles.
 
     Args:

@@ -20,7 +20,7 @@ LOOPBACK = "127.0.0.1"
 EXPORTER_PORT = 10466
 """Port of an exporter that is given without one."""
 
-Readers = Literal["all", "own"]
+AllowedReaders = Literal["all", "own"]
 """Who gets an answer: anybody, or processes of the exporter's user and of root on its host."""
 
 _FILES = HostFiles("tpumon-serve-", most_of_one_user=8, most_bytes=100)
@@ -65,7 +65,7 @@ def host_key() -> str | None:
     return hashlib.sha256(f"{boot()} {network()}".encode()).hexdigest()[:16]
 
 
-def announce(port: int, readers: Readers = "all") -> Callable[[], None]:
+def announce(port: int, readers: AllowedReaders = "all") -> Callable[[], None]:
     """Tells all tpumons of this host where one listens, and who gets an answer; returns what takes that back.
 
     Never raises.

@@ -1,4 +1,4 @@
-"""Traces: bytes in, figures out. Pure: no files, no network, no clock."""
+"""Traces: bytes in, figures out. Only `files`, `wire` and `reader_process` read files or pipes; none uses a clock."""
 
 import os
 

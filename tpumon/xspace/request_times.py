@@ -14,12 +14,12 @@ from tpumon.xspace.columns.columns import LATEST_PS, PS_PER_NS, PS_PER_S, Ints
 from tpumon.xspace.columns.event_decoder import of_kinds, parsed_event
 from tpumon.xspace.columns.intervals import covered_ps
 from tpumon.xspace.columns.lines import TraceLine
+from tpumon.xspace.host_totals import host_totals_of
 from tpumon.xspace.planes.plane import TENSOR_CORE_MODULES, TENSOR_CORE_OPS, Plane, named
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.served_programs import tokens_of_batches
 from tpumon.xspace.steps.functions import Function
 from tpumon.xspace.steps.host_threads import read_compiling
-from tpumon.xspace.trace import trace_of
 from tpumon.xspace.trace_figures import figures_of_hosts
 from tpumon.xspace.wire import stored
 
@@ -81,7 +81,7 @@ def read_request(xspace: BinaryIO | bytes, request: str, host: str) -> tuple[Req
     batches = max(threads, key=lambda thread: sum(has for *_, has in thread), default=[])
     if space.host is None or not any(has for *_, has in batches):
         return None, ids
-    trace = trace_of(space)
+    trace = host_totals_of(space)
     runs, programs = _on_cores(space.tensor_cores)
     if not len(runs[0]):
         runs, programs = _of_functions(trace.steps.functions)

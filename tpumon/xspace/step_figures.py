@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from tpumon.model import CoreFigures, Figures, FigureWarning, Spread, StepTimes
 from tpumon.xspace.columns.columns import PS_PER_S
 from tpumon.xspace.core_totals import CoreTotals
+from tpumon.xspace.host_totals import HostTotals
 from tpumon.xspace.ops.op_kinds import Category, TimeKind
 from tpumon.xspace.ops.op_tables import root_totals, times_by_kind_ps
 from tpumon.xspace.partial_figures import WINDOW_WITHOUT_STEPS, PartialFigures, of_peak, ratio
 from tpumon.xspace.steps.functions import TOO_FEW, function_figures
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
-from tpumon.xspace.trace import Trace
 
 
 def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:
@@ -30,7 +30,7 @@ def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:
     )
 
 
-def step_figures(traces: Sequence[Trace]) -> PartialFigures:
+def step_figures(traces: Sequence[HostTotals]) -> PartialFigures:
     """Step time, parts, infeed, cores and functions, from the best marks of steps that all hosts have."""
     if all(trace.steps.marked is not None for trace in traces):
         part = _marked_steps(traces)
@@ -42,7 +42,7 @@ def step_figures(traces: Sequence[Trace]) -> PartialFigures:
     return replace(part, figures=replace(part.figures, functions=functions))
 
 
-def _marked_steps(traces: Sequence[Trace]) -> PartialFigures:
+def _marked_steps(traces: Sequence[HostTotals]) -> PartialFigures:
     hosts = [trace.steps.marked for trace in traces if trace.steps.marked is not None]
     shared = align_hosts(hosts) if len(hosts) > 1 else hosts
     per_core = _per_core(traces, hosts)
@@ -72,7 +72,7 @@ def _marked_steps(traces: Sequence[Trace]) -> PartialFigures:
     )
 
 
-def _module_steps(traces: Sequence[Trace]) -> PartialFigures:
+def _module_steps(traces: Sequence[HostTotals]) -> PartialFigures:
     """Steps between starts of the function that is the step: those of the core that is slowest on average.
 
     Cores are not matched step by step, as nothing says which run on one belongs to which on another.
@@ -102,7 +102,7 @@ def _module_steps(traces: Sequence[Trace]) -> PartialFigures:
     )
 
 
-def _host_steps(traces: Sequence[Trace]) -> PartialFigures:
+def _host_steps(traces: Sequence[HostTotals]) -> PartialFigures:
     """Steps as the hosts' threads show them; a step is as long as on the slowest host."""
     hosts = [trace.steps.host for trace in traces if trace.steps.host]
     absent: dict[str, str] = {}
@@ -139,7 +139,7 @@ def _host_steps(traces: Sequence[Trace]) -> PartialFigures:
     )
 
 
-def _why_no_step(traces: Sequence[Trace]) -> str:
+def _why_no_step(traces: Sequence[HostTotals]) -> str:
     """Reason of the first host that shows no step."""
     for trace in traces:
         choice, host = trace.steps.choice, trace.steps.host
@@ -166,7 +166,7 @@ def _spread(ratios: NDArray[np.float64]) -> Spread:
     return Spread(avg=float(ratios.mean()), min=float(ratios.min()), max=float(ratios.max()))
 
 
-def _per_core(traces: Sequence[Trace], hosts: Sequence[HostSteps | None]) -> tuple[CoreFigures, ...]:
+def _per_core(traces: Sequence[HostTotals], hosts: Sequence[HostSteps | None]) -> tuple[CoreFigures, ...]:
     several = len(traces) > 1
     return tuple(
         _core_figures(core, trace, steps, i, several=several)
@@ -176,7 +176,7 @@ def _per_core(traces: Sequence[Trace], hosts: Sequence[HostSteps | None]) -> tup
 
 
 def _core_figures(
-    core: CoreTotals, trace: Trace, steps: HostSteps | None, position: int, *, several: bool
+    core: CoreTotals, trace: HostTotals, steps: HostSteps | None, position: int, *, several: bool
 ) -> CoreFigures:
     """One core's figures; its chip is numbered within the slice where several hosts are shown."""
     root = root_totals(core.table)

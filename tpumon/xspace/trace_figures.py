@@ -17,6 +17,7 @@ from tpumon.model.figures import MOST_PROGRAMS, NO_STEP
 from tpumon.xspace.columns.columns import PS_PER_S
 from tpumon.xspace.core_totals import CoreTotals
 from tpumon.xspace.hardware import Peak
+from tpumon.xspace.host_totals import HostTotals, host_totals_of
 from tpumon.xspace.ops.op_kinds import WIDTHS, TimeKind
 from tpumon.xspace.ops.op_tables import (
     custom_call_ratio,
@@ -31,7 +32,6 @@ from tpumon.xspace.partial_figures import WINDOW_WITHOUT_STEPS, PartialFigures, 
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.profile.top_ops import top_ops
 from tpumon.xspace.step_figures import step_figures
-from tpumon.xspace.trace import Trace, trace_of
 from tpumon.xspace.truncation.search import REASON as TRUNCATED
 from tpumon.xspace.wire import stored
 
@@ -83,7 +83,7 @@ def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceF
             ids in a plane, or events in a line, than are read.
     """
     space = read_space(stored(xspace))
-    trace = trace_of(space)
+    trace = host_totals_of(space)
     result = figures_of_hosts([trace])
     if not most_ops:
         return result
@@ -93,7 +93,7 @@ def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceF
     return replace(result, figures=replace(result.figures, ops=ops, op_categories=categories))
 
 
-def _why_no_ops(trace: Trace) -> str | None:
+def _why_no_ops(trace: HostTotals) -> str | None:
     """Reason that there is no operation to show; None if there is one."""
     if trace.hardware != "TPU":
         return _A_GPU if trace.hardware == "GPU" else _NO_DEVICE
@@ -102,7 +102,7 @@ def _why_no_ops(trace: Trace) -> str | None:
     return _NO_OPS_RECORDED if trace.has_programs_only else "no ops in the window"
 
 
-def figures_of_hosts(traces: Sequence[Trace]) -> TraceFigures:
+def figures_of_hosts(traces: Sequence[HostTotals]) -> TraceFigures:
     """The figures of one host, or of several of one session combined as XProf combines them.
 
     Hosts without a device take no part where others have one; XProf: IsCoordinator.
@@ -138,7 +138,7 @@ def figures_of_hosts(traces: Sequence[Trace]) -> TraceFigures:
     )
 
 
-def _truncated(traces: Sequence[Trace]) -> str | None:
+def _truncated(traces: Sequence[HostTotals]) -> str | None:
     several = len(traces) > 1
     words = [
         f"{', '.join(trace.hostnames)}: {trace.truncation.words}"
@@ -150,7 +150,7 @@ def _truncated(traces: Sequence[Trace]) -> str | None:
     return "; ".join(dict.fromkeys(words)) or None
 
 
-def _without_lost(traces: Sequence[Trace], figures: Figures) -> Figures:
+def _without_lost(traces: Sequence[HostTotals], figures: Figures) -> Figures:
     """The figures without those that need every core of every host, if no span of one of them is whole.
 
     The counters of the hardware stand, and so do the steps of cores that are whole where others have no event: all take
@@ -188,7 +188,7 @@ def _together(device: PartialFigures, *others: PartialFigures) -> Figures:
     return replace(device.figures, **computed, absent=absent)
 
 
-def _device_part(traces: Sequence[Trace]) -> PartialFigures:
+def _device_part(traces: Sequence[HostTotals]) -> PartialFigures:
     """Everything but steps."""
     match traces[-1].hardware:
         case "TPU":
@@ -198,7 +198,7 @@ def _device_part(traces: Sequence[Trace]) -> PartialFigures:
     return PartialFigures(absent=dict.fromkeys(DEVICE_FIELDS, _NO_DEVICE))
 
 
-def _tpu_part(traces: Sequence[Trace]) -> PartialFigures:
+def _tpu_part(traces: Sequence[HostTotals]) -> PartialFigures:
     """XProf: op_metrics_db_utils.cc, op_profile_builder.cc, duty_cycle_combiner.h."""
     cores = [core for trace in traces for core in trace.cores]
     op_time_ps, total_ps = (sum(getattr(core, name) for core in cores) for name in ("op_time_ps", "total_ps"))
@@ -275,7 +275,7 @@ def _why_no_rate(peak_per_s: float | None) -> str:
     return "no peak known for this chip" if peak_per_s is None else "no ops in the window"
 
 
-def _mxu(traces: Sequence[Trace]) -> tuple[float, MxuMethod] | tuple[None, None]:
+def _mxu(traces: Sequence[HostTotals]) -> tuple[float, MxuMethod] | tuple[None, None]:
     """The mean over hosts, all by the same method; XProf: CombineAllOpStats, which knows the counter only."""
     methods: tuple[tuple[MxuMethod, list[float | None]], ...] = (
         ("counter", [_mxu_by_counter(trace) for trace in traces]),
@@ -289,19 +289,19 @@ def _mxu(traces: Sequence[Trace]) -> tuple[float, MxuMethod] | tuple[None, None]
     return None, None
 
 
-def _mxu_by_counter(trace: Trace) -> float | None:
+def _mxu_by_counter(trace: HostTotals) -> float | None:
     """The profiler's counter; one of exactly 0 did not count, unless the program has no matrix operation."""
     may_be_right = trace.mxu_counter != 0 or not (trace.has_matrix_ops or trace.has_programs_only)
     return trace.mxu_counter if may_be_right else None
 
 
-def _why_no_mxu(traces: Sequence[Trace]) -> str:
+def _why_no_mxu(traces: Sequence[HostTotals]) -> str:
     if any(trace.mxu_counter == 0 for trace in traces):
         return "the counter is 0 although the program has matrix operations, and none reports its FLOPs"
     return "no counter, and no matrix operation reports its FLOPs"
 
 
-def _mxu_by_flops(trace: Trace) -> float | None:
+def _mxu_by_flops(trace: HostTotals) -> float | None:
     """FLOPs of matrix operations over what the host's cores could have done in the window, idle time included."""
     if trace.window_ps is None or trace.peak.flops_per_s is None:
         return None
@@ -312,7 +312,7 @@ def _mxu_by_flops(trace: Trace) -> float | None:
     return ratio(done, window_s * trace.peak.flops_per_s * len(trace.cores))
 
 
-def _gpu_part(traces: Sequence[Trace]) -> PartialFigures:
+def _gpu_part(traces: Sequence[HostTotals]) -> PartialFigures:
     busy_ps, total_ps = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("busy_ps", "total_ps"))
     devices, working = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("devices", "working"))
     idle_ratio = ratio(total_ps - busy_ps, total_ps)
@@ -358,13 +358,13 @@ def _wait_ratios(cores: Sequence[CoreTotals]) -> tuple[float | None, float | Non
     return min(spent_ps[0] / steps_ps, 1.0), min(spent_ps[1] / steps_ps, 1.0)
 
 
-def _mxu_width(traces: Sequence[Trace]) -> int:
+def _mxu_width(traces: Sequence[HostTotals]) -> int:
     """Width of the matrix units of the last host's chips; the usual one where they are unknown."""
     chip = chip_of(traces[-1].device_type)
     return WIDTHS[0] if chip is None else chip.mxu_width
 
 
-def _host_times(traces: Sequence[Trace]) -> PartialFigures:
+def _host_times(traces: Sequence[HostTotals]) -> PartialFigures:
     """Compiling, input and callbacks, of the host with most of it; which programs ran, and those of a server."""
     reasons = {
         "compile_ratio": _NO_HOST_EVENTS,

@@ -11,7 +11,7 @@ from support.traces import ALL_REDUCE, BETWEEN_SLICES, CONV, INFEED, LOOP, Op, T
 from tpumon.analysis import Analysis
 from tpumon.analysis.fleet_verdict import verdict_on
 from tpumon.model import Figures, Target, Workers
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 WORK_US, TRANSFER_US = 6000.0, 400.0
@@ -51,7 +51,7 @@ def trace(step_of, *, steps=STEPS):
         for step in range(steps):
             at_us = run_step(core, at_us, step_of(step))
     traced.host()
-    found = figures_of_hosts([read_trace(traced.bytes())]).figures
+    found = figures_of_hosts([read_host_totals(traced.bytes())]).figures
     return {name: getattr(found, name) for name in Figures.__struct_fields__}
 
 

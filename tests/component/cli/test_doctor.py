@@ -723,7 +723,7 @@ def test_a_bug_in_a_source_costs_no_other_worker_its_report(doctor, monkeypatch)
 
 def test_two_names_of_one_server_cost_it_two_probes(doctor, tmp_path, monkeypatch):
     """Both are in the ledger of duty."""
-    monkeypatch.setattr(TraceSource, "unpaid_s", 0.5)
+    monkeypatch.setattr(TraceSource, "current_traced_s", 0.5)
     with TpuNode(device=True) as node:
         doctor(node.address, node.address.replace("127.0.0.1", "localhost"))
     (file,) = tmp_path.glob("tpumon-duty-*")

@@ -616,20 +616,20 @@ async def test_only_a_profile_in_flight_is_charged_when_a_query_is_cut_off():
     with TpuNode(captures=Hang(), device=True) as node:
         async with Client(node.address) as client:
             source = TraceSource(client, Target(worker="w", address=node.address), SourceOptions())
-            before_s = source.unpaid_s
+            before_s = source.current_traced_s
             task = asyncio.create_task(source.fetch(Query(level=2, window_s=0.05)))
             await asyncio.to_thread(node.wait_for, lambda: node.captures)
             await asyncio.sleep(0.1)  # the time that has to be paid
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            after_s = source.unpaid_s
+            after_s = source.current_traced_s
     assert before_s == 0
     assert 0.1 <= after_s <= 5.1
 
 
-@pytest.mark.parametrize("unpaid_s", [0.0, 0.7])
+@pytest.mark.parametrize("current_traced_s", [0.0, 0.7])
 @pytest.mark.virtual_time
-async def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
+async def test_a_worker_that_flaps_has_its_first_sample_at_once(current_traced_s):
     """A query that was cut off costs what it traced: nothing, if the server was only asked for Monitor."""
 
     class Hanging:
@@ -651,7 +651,7 @@ async def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
     now_s = asyncio.get_running_loop().time()
     duty, source = DutyControl(0.01), Hanging()
     account = duty.follow("w:1")
-    source.unpaid_s = unpaid_s
+    source.current_traced_s = current_traced_s
     for _ in range(2):
         target = Target(worker="w", address="w:1")
         source.asked.clear()
@@ -663,4 +663,4 @@ async def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
         await source.asked.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    assert (account.ready_s(0.5) - now_s) == pytest.approx(0 if not unpaid_s else 90, abs=2)
+    assert (account.ready_s(0.5) - now_s) == pytest.approx(0 if not current_traced_s else 90, abs=2)

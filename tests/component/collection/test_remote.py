@@ -239,7 +239,7 @@ def test_one_answer_that_fails_is_no_outage():
     later = told(sequence=2, samples=[sample("w", time_unix_s=1.0, idle_ratio=0.7).to_json()])
     with Scripted((200, told()), (503, b""), (200, later)) as server, Following(server.url) as following:
         following.wait_for_sample(idle_ratio=0.7)
-        assert all(each.answered for each in following.samples)
+        assert all(each.has_figures for each in following.samples)
 
 
 def test_an_outage_is_told_once_and_its_end_too():
@@ -248,7 +248,7 @@ def test_an_outage_is_told_once_and_its_end_too():
     with Scripted((200, traced), (503, b""), (503, b""), (503, b""), (503, b""), (200, traced)) as server:
         with Following(server.url) as following:
             wait_until(lambda: len(following.samples) >= 3, 60, "well, down, well again")
-        assert [each.answered for each in following.samples[:3]] == [True, False, True]
+        assert [each.has_figures for each in following.samples[:3]] == [True, False, True]
         assert [each.traced_s for each in following.samples[:3]] == [0.5, 0, 0], "the same sample costs nothing again"
         new, everything = "/samples?after=1&changed=0", "/samples?history=1"
         assert [path for path, _ in server.asked[:6]] == [everything, new, new, everything, everything, everything]
@@ -256,7 +256,7 @@ def test_an_outage_is_told_once_and_its_end_too():
     exporter = f"exporter {server.url.removeprefix('http://')}"
     assert (gone.worker, gone.sentence) == (exporter, "does not answer: its worker is not seen")
     assert (back.worker, back.title) == (exporter, "answers again")
-    lost = next(each for each in following.samples if not each.answered)
+    lost = next(each for each in following.samples if not each.has_figures)
     assert lost.time_unix_s == gone.time_unix_s
     assert re.fullmatch(r"it was away for \d+ s", back.words)
 

@@ -323,14 +323,14 @@ NO_STEP = TraceFigures(
 def test_a_job_that_compiles_before_its_first_step_is_looked_at_again_soon():
     """A longer window would show no step either, and the next trace would be put off by it; not for ever."""
     window = Window()
-    assert not window.compiles(None)
-    assert not window.compiles(0.05)
+    assert not window.note_compiling(None)
+    assert not window.note_compiling(0.05)
     assert window.length_s == 0.5
-    assert window.compiles(0.9)
+    assert window.note_compiling(0.9)
     assert window.length_s == 0.25
     window.learn(1.0)
     before_s = window.length_s
-    assert [window.compiles(0.9) for _ in range(9)] == [True] * 8 + [False]
+    assert [window.note_compiling(0.9) for _ in range(9)] == [True] * 8 + [False]
     assert window.length_s == before_s, "once a step is known it stays"
 
 
@@ -724,20 +724,22 @@ def test_a_short_look_between_long_windows_tells_if_a_busy_device_still_runs(ste
             Watched(fleet.targets[0].address) as client,
         ):
             source = TraceSource(client, fleet.targets[0], DEFAULTS)
-            assert source.look_s(query) == 0.0, "nothing is known"
+            assert source.activity_check_s(query) == 0.0, "nothing is known"
             clock.now += 5
             sample = await source.fetch(query)
-            assert sample.is_looked_at == (shows and given_s is not None), "its window was long enough, or not yet"
+            assert sample.is_activity_checked == (shows and given_s is not None), (
+                "its window was long enough, or not yet"
+            )
             source._window.learn(step_s)
             source._is_heavy, source._in_time_on = True, None
             if not shows:
-                return source.look_s(query), [], []
+                return source.activity_check_s(query), [], []
             for later_s in (10, 60):
                 clock.now += later_s
-                assert 0.1 < source.look_s(query) < 0.5
+                assert 0.1 < source.activity_check_s(query) < 0.5
                 seen.append(await source.anything_runs())
                 asked_ms.append(client.traces[-1].opts.duration_ms)
-                assert 0.05 < source.unpaid_s < 1.0
+                assert 0.05 < source.current_traced_s < 1.0
                 assert (source._is_heavy, source._answers_in_time) == (True, False), "as the long trace left them"
             clock.now += 60
             await source.fetch(query)

@@ -127,7 +127,7 @@ def test_samples_of_an_exporter(error, known, monkeypatch):
     monkeypatch.setattr(exporter, "read_snapshot", broken)
 
     def figures():
-        return sum(isinstance(event, Sample) and event.answered for event in events)
+        return sum(isinstance(event, Sample) and event.has_figures for event in events)
 
     async def main(output):
         output.add(sample("w"))

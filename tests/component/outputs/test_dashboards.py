@@ -15,7 +15,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard as GrafanaDashboard
 
-from grafana import worker as worker_dashboard
+from grafana import worker_dashboard
 from grafana.alerting import kubernetes_rules
 from grafana.config import RUNBOOKS, Config
 from grafana.generate import dashboards

@@ -7,9 +7,9 @@ import pytest
 from support.traces import CONV, Op, Traced, run_step
 from tpumon.errors import SourceError
 from tpumon.xspace.columns import lines
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.planes import plane, space
 from tpumon.xspace.steps import linking
-from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 MOST = 5
@@ -65,7 +65,7 @@ def events(count, **stats):
 
 
 def said(traced):
-    return [warning.message for warning in read_trace(traced.bytes()).warnings if warning.code == "capped"]
+    return [warning.message for warning in read_host_totals(traced.bytes()).warnings if warning.code == "capped"]
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_what_is_left_out_is_said(module, limit, shape, most, words, monkeypatch
 def test_a_trace_is_refused_where_a_part_of_it_would_give_false_figures(module, limit, shape, most, words, monkeypatch):
     """Ops that are left out would count as idle time. The window of the next trace is shorter."""
     traced = shape(most), shape(most + 1)
-    whole = figures_of_hosts([read_trace(traced[0].bytes())])
+    whole = figures_of_hosts([read_host_totals(traced[0].bytes())])
     monkeypatch.setattr(module, limit, most)
-    assert figures_of_hosts([read_trace(traced[0].bytes())]) == whole
+    assert figures_of_hosts([read_host_totals(traced[0].bytes())]) == whole
     with pytest.raises(SourceError) as caught:
-        figures_of_hosts([read_trace(traced[1].bytes())])
+        figures_of_hosts([read_host_totals(traced[1].bytes())])
     assert (caught.value.reason, caught.value.message) == ("too-large", words)
 
 
@@ -108,17 +108,17 @@ def test_events_that_are_found_one_by_one_are_counted_too(monkeypatch):
     """Long ones are."""
     monkeypatch.setattr(lines, "MOST_EVENTS", 100)
     long = {"text": "x" * 200}
-    assert read_trace(events(100, **long).bytes()).cores
+    assert read_host_totals(events(100, **long).bytes()).cores
     with pytest.raises(SourceError, match="more than 100 events"):
-        read_trace(events(101, **long).bytes())
+        read_host_totals(events(101, **long).bytes())
 
 
 def test_steps_beyond_the_limit_of_roots_are_all_there(monkeypatch):
     """Where roots lead to markers, only those count; beyond the limit all of them do, as if no root led to any."""
     traced = roots(MOST + 1).bytes()
-    assert figures_of_hosts([read_trace(traced)]).figures.step_time_s.count == MOST + 1
+    assert figures_of_hosts([read_host_totals(traced)]).figures.step_time_s.count == MOST + 1
     monkeypatch.setattr(linking, "_MOST_ROOTS", MOST)
-    assert figures_of_hosts([read_trace(traced)]).figures.step_time_s.count == MOST + 2
+    assert figures_of_hosts([read_host_totals(traced)]).figures.step_time_s.count == MOST + 2
 
 
 def test_the_limits_are_far_from_what_programs_have():

@@ -18,7 +18,7 @@ from support.processes import is_running
 from support.traces import CONV, US, Traced, run_step
 from tpumon.collection.sources.traces import readers
 from tpumon.errors import SourceError
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 
@@ -135,7 +135,7 @@ def the_process():
 def test_a_trace_is_read_elsewhere_with_the_same_figures():
     """A process of its own gives what reading here gives; an error keeps its reason and words."""
     good = nested_roots(10)
-    here = figures_of_hosts([read_trace(good)])
+    here = figures_of_hosts([read_host_totals(good)])
     there, broken, again = read(good, b"\xff" * 100, good)
     assert there == again == here
     assert broken.reason == "malformed"

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from support import virtual_time
-from support.odd_reading import VirtualReaders
+from support.odd_reading import VirtualReaderPool
 from support.traces import CONV, Traced, run_step
 from tpumon import proto as wire
 from tpumon.collection.sampler import Pace, Sampler
@@ -21,7 +21,7 @@ from tpumon.collection.sources import Client, Connecting, SourceOptions
 from tpumon.collection.sources.traces import readers
 from tpumon.model import Query, Target, Workers
 from tpumon.proto.profiler_pb2 import ProfileRequest, ProfileResponse
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 INTERVAL_S, WINDOW_S, ANSWER_S, READ_S = 2.0, 0.1, 0.02, 0.005
@@ -127,7 +127,7 @@ class Run:
         return self.servers.setdefault(address, Server(address))
 
     def add(self, sample):
-        if sample.answered:
+        if sample.has_figures:
             self.came_s[sample.worker].append(now_s())
 
     def gaps_s(self, since_s=0.0):
@@ -152,9 +152,9 @@ async def at_once(function, *args, **kwargs):
 @pytest.fixture
 def play(monkeypatch):
     """Plays a scene with a running sampler."""
-    result = figures_of_hosts([read_trace(GOOD)])
+    result = figures_of_hosts([read_host_totals(GOOD)])
 
-    monkeypatch.setattr(readers, "QUICK", VirtualReaders(2, lambda _xspace: READ_S, result))
+    monkeypatch.setattr(readers, "QUICK", VirtualReaderPool(2, lambda _xspace: READ_S, result))
     monkeypatch.setattr(asyncio, "to_thread", at_once)
     monkeypatch.setattr("tpumon.collection.sources.rpc.may_connect", lambda _pending: True)
 

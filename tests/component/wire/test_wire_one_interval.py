@@ -13,15 +13,15 @@ from itertools import pairwise
 import pytest
 
 from support import virtual_time
-from support.odd_reading import VirtualReaders
+from support.odd_reading import VirtualReaderPool
 from support.traces import CONV, Traced, run_step
 from tpumon.collection.sampler import Pace, Sampler
 from tpumon.collection.sources import SourceOptions
 from tpumon.collection.sources.traces import readers
-from tpumon.collection.sources.traces.source import TraceSource, _Trace
+from tpumon.collection.sources.traces.source import TraceSource, _TakenTrace
 from tpumon.discovery.finder import Fixed
 from tpumon.model import Query, Target
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 INTERVAL_S, WINDOW_S, READ_S, ROUNDS = 1.0, 0.1, 0.025, 12
@@ -53,7 +53,7 @@ class Source(TraceSource):
         await asyncio.sleep(window_s)
         self._in_time_on = 1
         xspace = {"unreadable": UNREADABLE, "slow": SLOW}.get(self._target.worker.split("-")[0], GOOD)
-        return _Trace(xspace, 0.0, window_s, is_lighter=False)
+        return _TakenTrace(xspace, 0.0, window_s, is_lighter=False)
 
     async def _returns_traces(self):
         return True
@@ -71,11 +71,11 @@ GOOD = good_trace()
 @pytest.fixture
 def odd_readers(monkeypatch):
     """Bad traces take more time than usual ones may, or than any may; time is virtual."""
-    result = figures_of_hosts([read_trace(GOOD)])
+    result = figures_of_hosts([read_host_totals(GOOD)])
     takes_s = {UNREADABLE: math.inf, SLOW: 1.1 * readers.QUICK.cpu_s}
     for name, count in (("QUICK", 2), ("SLOW", 1)):
         cpu_s = getattr(readers, name).cpu_s
-        virtual = VirtualReaders(count, lambda xspace: takes_s.get(xspace, READ_S), result, cpu_s=cpu_s)
+        virtual = VirtualReaderPool(count, lambda xspace: takes_s.get(xspace, READ_S), result, cpu_s=cpu_s)
         monkeypatch.setattr(readers, name, virtual)
 
 
@@ -94,7 +94,7 @@ def test_a_worker_that_cannot_be_read_costs_the_others_one_interval_at_most(faul
         done = asyncio.Event()
 
         def take(sample):
-            if sample.answered:
+            if sample.has_figures:
                 arrived_s[sample.worker].append(asyncio.get_running_loop().time())
             if all(len(arrived_s[name]) >= ROUNDS for name in names):
                 done.set()

@@ -20,7 +20,7 @@ from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.errors import SourceError
 from tpumon.model import Query, Target
 from tpumon.system.limits import _limits
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 
@@ -110,7 +110,7 @@ def test_absurd_flops_make_no_figure(flops):
     core = traced.core(0)
     run_step(core, 0, [(type(CONV)("fusion.9", "convolution fusion", flops=flops), 50)])
     run_step(core, 100, [(CONV, 50)])
-    absurd = figures_of_hosts([read_trace(traced.bytes())]).figures
+    absurd = figures_of_hosts([read_host_totals(traced.bytes())]).figures
     assert absurd.mxu_utilization_ratio is None or 0 <= absurd.mxu_utilization_ratio <= 1
     assert 0 <= absurd.flops_utilization_ratio < 1
 

@@ -212,7 +212,7 @@ def odd(tmp_path, monkeypatch):
         arguments[0].seek(0)
         return read(*arguments)
 
-    for place, name in ((analyze, "read_trace"), (profile, "read_profile")):
+    for place, name in ((analyze, "read_host_totals"), (profile, "read_profile")):
         usually = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *arguments, usually=usually: endless(usually, *arguments))
     return first, second

@@ -15,7 +15,7 @@ from tpumon.proto.xplane_pb2 import XStat
 from tpumon.simulator.scenario import SCENARIOS, SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ FIGURES = (
 
 
 def of(space):
-    return figures_of_hosts([read_trace(space.SerializeToString())])
+    return figures_of_hosts([read_host_totals(space.SerializeToString())])
 
 
 def number(figures, name):
@@ -166,7 +166,7 @@ def test_words_that_say_that_nothing_was_dropped_do_not_count():
 
 
 def test_the_real_trace_is_whole():
-    assert figures_of_hosts([read_trace(real_trace().read_bytes())]).truncated is None
+    assert figures_of_hosts([read_host_totals(real_trace().read_bytes())]).truncated is None
 
 
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "compile-pause"])
@@ -182,7 +182,7 @@ def test_the_simulators_traces_are_whole(scenario, topology, windows):
             job, 0, start_ns=start_ns, stop_ns=start_ns + SECOND, epoch_unix_ns=1_700_000_000 * SECOND, options=options
         )
         if not trace.empty:
-            assert figures_of_hosts([read_trace(trace.xspace)]).truncated is None
+            assert figures_of_hosts([read_host_totals(trace.xspace)]).truncated is None
 
 
 def steps_of(plane, count, parts, *, begin_us=100.0):
@@ -291,7 +291,7 @@ def test_one_truncated_host_of_two():
     first.space.hostnames.append("a")
     second.space.hostnames.append("b")
     del next(line for line in second.space.planes[0].lines if line.name == "XLA Ops").events[:]
-    found = figures_of_hosts([read_trace(each.bytes()) for each in (first, second)])
+    found = figures_of_hosts([read_host_totals(each.bytes()) for each in (first, second)])
     assert found.truncated.startswith("b: programs ran")
     assert found.figures.idle_ratio is found.figures.duty_cycle_ratio is found.figures.step_time_s is None
     assert found.figures.absent["idle_ratio"] == "truncated"

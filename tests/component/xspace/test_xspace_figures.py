@@ -20,11 +20,11 @@ from tpumon.model.chips import spoken_name
 from tpumon.model.figure_table import FIGURES
 from tpumon.proto.xplane_pb2 import XEvent, XLine, XPlane, XSpace, XStat
 from tpumon.xspace.hardware import gpu_name, peak_of
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.ops.op_tables import custom_call_ratio, unknown_bytes_ratio
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts
-from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import TraceFigures, figures_of_hosts
 
 OF_TRACES = tuple(figure.fields[0] for figure in FIGURES if figure.origin != "runtime" and "." not in figure.fields[0])
@@ -35,7 +35,7 @@ def codes(trace):
 
 
 def of(*traced):
-    return figures_of_hosts([read_trace(one.bytes()) for one in traced])
+    return figures_of_hosts([read_host_totals(one.bytes()) for one in traced])
 
 
 def training(*, cores=2, steps=4, mxu=40.0, **core):
@@ -256,7 +256,7 @@ def test_a_gpu_has_step_time_and_idle_and_is_called_one():
 
 def refused(content):
     with pytest.raises(SourceError) as error:
-        read_trace(content)
+        read_host_totals(content)
     assert "\n" not in str(error.value)
     return error.value.reason
 
@@ -276,7 +276,7 @@ def test_a_damaged_trace_has_figures_or_is_refused(data):
     if data.draw(st.booleans()):
         del content[data.draw(st.integers(0, len(content))) :]
     try:
-        found = figures_of_hosts([read_trace(bytes(content))])
+        found = figures_of_hosts([read_host_totals(bytes(content))])
     except SourceError:
         return
     check_sane(found)
@@ -361,10 +361,10 @@ def test_no_op_does_more_than_the_peak():
 
 def test_shares_of_nothing_are_absent():
     silent = with_ops((Op("call.1", "custom-call"), 500), (Op("copy.1", "copy"), 490))
-    assert custom_call_ratio(read_trace(silent.bytes()).table) is None
+    assert custom_call_ratio(read_host_totals(silent.bytes()).table) is None
     assert "custom-call-flops" not in codes(of(silent))
-    assert custom_call_ratio(read_trace(with_ops((CONV, 500)).bytes()).table) == 0.0
-    assert unknown_bytes_ratio(read_trace(lazy().bytes()).table) is None
+    assert custom_call_ratio(read_host_totals(with_ops((CONV, 500)).bytes()).table) == 0.0
+    assert unknown_bytes_ratio(read_host_totals(lazy().bytes()).table) is None
 
 
 def test_estimates_from_instrumented_code_are_no_counters():

@@ -6,7 +6,7 @@ import pytest
 
 from support.growth import cost
 from support.traces import CONV, LOOP, WHILE, Op, Traced, run_step
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 pytestmark = pytest.mark.slow
@@ -181,7 +181,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(("shape", "count"), SHAPES, ids=[shape.__name__ for shape, _ in SHAPES])
 def test_twice_as_many_cost_twice_as_much(shape, count):
-    figures_of_hosts([read_trace(shape(1).bytes())])  # imports what it needs
+    figures_of_hosts([read_host_totals(shape(1).bytes())])  # imports what it needs
     once, twice = (cost(shape(number).bytes()) for number in (count, 2 * count))
     assert twice[0] < MOST * once[0]
     assert twice[1] < MOST * once[1]

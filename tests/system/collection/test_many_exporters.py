@@ -174,7 +174,7 @@ def test_who_does_not_do_well_concerns_its_own_workers(hosts, monkeypatch, said)
                 lambda: all(following.last(f"w{number}").figures.idle_ratio == 0.6 for number in range(8)), "they go on"
             )
             following.wait_for(lambda: any("exporters do not answer" in line for line in said), "a line")
-            assert all(one.answered for number in range(EXPORTERS) for one in following.samples(f"w{number}"))
+            assert all(one.has_figures for number in range(EXPORTERS) for one in following.samples(f"w{number}"))
             assert sum(name.startswith("x") for name in following.workers) == 10_000 - EXPORTERS - 1
             assert all("\x1b" not in line for line in said)
 
@@ -200,7 +200,7 @@ def test_an_exporter_that_leaves_the_list(hosts, tmp_path):
         assert "w0" in following.workers
         following.wait_for(lambda: "w0" not in following.workers, "it is given up")
         listed(hosts[:4])
-        following.wait_for(lambda: "w0" in following.workers and following.last("w0").answered, "it is back")
+        following.wait_for(lambda: "w0" in following.workers and following.last("w0").has_figures, "it is back")
 
 
 def test_the_exporters_behind_a_name(hosts, monkeypatch):

@@ -34,7 +34,7 @@ from support.traces import (
 from support.xprof import open_tools, open_with_xprof, overview, page_of, ratio, rows_of, step_rows
 from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 FULL = 1e-6
@@ -42,7 +42,7 @@ PARTS = {"infeed": "tcInfeedTimeMs", "outfeed": "tcOutfeedTimeMs", "idle": "tcId
 
 
 def found_in(files):
-    return figures_of_hosts([read_trace(file.read_bytes()) for file in files])
+    return figures_of_hosts([read_host_totals(file.read_bytes()) for file in files])
 
 
 def mean(rows, name):

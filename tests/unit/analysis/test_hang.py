@@ -212,15 +212,15 @@ def test_a_silence_from_before_the_first_look_is_not_judged_in_plain_words():
     assert quote(why) == f'"{why}"'
 
 
-@pytest.mark.parametrize(("is_looked_at", "silent_s"), [(True, 0.0), (False, 1000.0)])
-def test_between_rare_samples_short_looks_have_shown_that_it_ran(is_looked_at, silent_s):
+@pytest.mark.parametrize(("is_activity_checked", "silent_s"), [(True, 0.0), (False, 1000.0)])
+def test_between_rare_samples_short_looks_have_shown_that_it_ran(is_activity_checked, silent_s):
     """A pause that they found after a quarter of an hour is no hang of a quarter of an hour.
 
     Without them, one sample that shows silence is a warning at most: so may a pause that it happens to meet.
     """
     fleet = Analysis()
     fleet.add(Workers(targets=(Target(worker="w0", address="w0:1", job_kind="training"),)))
-    fleet.add(ran("w0", time_unix_s=BEGIN_UNIX_S, interval_s=1000.0, is_looked_at=is_looked_at))
+    fleet.add(ran("w0", time_unix_s=BEGIN_UNIX_S, interval_s=1000.0, is_activity_checked=is_activity_checked))
     for later_s, severity, others in (
         (1000, None, "warning"),
         (1100, "info", "critical"),
@@ -228,7 +228,7 @@ def test_between_rare_samples_short_looks_have_shown_that_it_ran(is_looked_at, s
     ):
         fleet.add(silent("w0", time_unix_s=BEGIN_UNIX_S + later_s, interval_s=40.0))
         hang = next((one for one in fleet.status(BEGIN_UNIX_S + later_s).findings if one.finding == "hang"), None)
-        assert (None if hang is None else hang.severity) == (severity if is_looked_at else others)
+        assert (None if hang is None else hang.severity) == (severity if is_activity_checked else others)
         assert hang is None or hang.since_unix_s == BEGIN_UNIX_S
         assert hang is None or hang.evidence["no_activity_s"].value == silent_s + later_s - 1000
 
@@ -236,15 +236,15 @@ def test_between_rare_samples_short_looks_have_shown_that_it_ran(is_looked_at, s
 @pytest.mark.parametrize(
     ("given", "late"),
     [
-        ({"interval_s": 1000.0, "is_looked_at": False}, True),
-        ({"interval_s": 1000.0, "is_looked_at": True}, False),
-        ({"interval_s": 300.0, "is_looked_at": False}, False),
+        ({"interval_s": 1000.0, "is_activity_checked": False}, True),
+        ({"interval_s": 1000.0, "is_activity_checked": True}, False),
+        ({"interval_s": 300.0, "is_activity_checked": False}, False),
         ({"interval_s": 1000.0}, False),  # not known, as of an exporter or a recording
-        ({"interval_s": 1000.0, "is_looked_at": False, "devices": [{"device": "0"}]}, True),
+        ({"interval_s": 1000.0, "is_activity_checked": False, "devices": [{"device": "0"}]}, True),
         (
             {
                 "interval_s": 1000.0,
-                "is_looked_at": False,
+                "is_activity_checked": False,
                 "devices": [{"device": "0", "runtime_tensorcore_idle_s": 0.1}],
             },
             False,

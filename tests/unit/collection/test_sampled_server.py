@@ -33,7 +33,7 @@ class Traces:
     usual_interval_s = 10.0
     costs_job = False
     unanswered_s = 0.0
-    unpaid_s = 0.0
+    current_traced_s = 0.0
 
     def __init__(self):
         self.asked = []

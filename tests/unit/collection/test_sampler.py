@@ -65,7 +65,7 @@ class Fake:
         self.probes = defaultdict(list)
         self.probe_s = 0.0  # for which one traces the job
         self.silent_s = None  # for which a trace does so while nothing runs; None: as ever
-        self.look_s = 0.0  # for which a short look does so
+        self.check_s = 0.0  # for which an activity check does so
         self.looks = []  # when they were made
         self.runs = lambda _at_s: True  # what they show
 
@@ -98,13 +98,13 @@ class Fake:
                 self.is_silent = False
                 return sample
 
-            def look_s(self, query):
-                return 0.0 if self.is_silent else kind.look_s
+            def activity_check_s(self, query):
+                return 0.0 if self.is_silent else kind.check_s
 
             async def anything_runs(self):
                 kind.looks.append(asyncio.get_running_loop().time())
-                kind.spent_s += kind.look_s
-                await asyncio.sleep(kind.look_s)
+                kind.spent_s += kind.check_s
+                await asyncio.sleep(kind.check_s)
                 return kind.runs(kind.looks[-1])
 
             def note_silence(self, query):
@@ -112,9 +112,9 @@ class Fake:
                 return self.is_silent
 
             @property
-            def unpaid_s(self):
+            def current_traced_s(self):
                 if kind.looks and kind.looks[-1] > self.began_s:
-                    return kind.look_s
+                    return kind.check_s
                 return min(self.likely_s(None), asyncio.get_running_loop().time() - self.began_s)
 
         return OfOneWorker()
@@ -168,7 +168,7 @@ def test_every_worker_is_asked_num_queries_times():
     """A run of three queries makes three samples of each worker, and closes every channel."""
     samples = sample(Fake(a=[GOOD], b=["unavailable"]), num_queries=3)
     assert {worker: len(got) for worker, got in samples.items()} == {"a": 3, "b": 3}
-    assert all(s.answered for s in samples["a"])
+    assert all(s.has_figures for s in samples["a"])
     assert FakeClient.open_count == 0
 
 
@@ -202,7 +202,7 @@ def test_who_waits_is_told_when_a_worker_is_asked_next():
 def test_a_failed_query_is_a_sample_without_figures():
     """A query that failed on every try counts, with its reason and nothing that looks like a figure."""
     (failed,) = sample(Fake(a=["deadline"]), num_queries=1)["a"]
-    assert not failed.answered
+    assert not failed.has_figures
     assert failed.figures.mxu_utilization_ratio is None
     assert [(error.source, error.reason) for error in failed.errors] == [("fake", "deadline")]
 
@@ -259,7 +259,7 @@ def test_a_query_is_tried_attempts_times_with_growing_pauses(attempts):
 def test_a_try_that_succeeds_ends_the_query():
     """One failure and one answer make one answered query."""
     samples = sample(Fake(a=["unavailable", GOOD]), num_queries=1, attempts=3)
-    assert [s.answered for s in samples["a"]] == [True]
+    assert [s.has_figures for s in samples["a"]] == [True]
 
 
 def test_a_dead_worker_is_left_alone_for_longer_and_longer_but_never_forgotten():
@@ -365,7 +365,7 @@ async def test_no_worker_is_stale_because_it_was_not_asked_yet(workers):
         now_s = asyncio.get_running_loop().time()
         began_s, fresh_for_s = arrived_s[sample.worker][-1] if arrived_s[sample.worker] else (now_s, 0.0)
         assert now_s <= began_s + fresh_for_s, f"{sample.worker} was stale"
-        fresh_for_s = sample.fresh_for_s if sample.responded else math.inf
+        fresh_for_s = sample.fresh_for_s if sample.is_conclusive else math.inf
         arrived_s[sample.worker].append((now_s - sample.took_s, fresh_for_s))
 
     sampler = Sampler(
@@ -383,8 +383,8 @@ def test_the_next_source_is_tried_where_one_is_not_offered():
         Fake("second", a=[GOOD], b=[GOOD]),
     )
     samples = sample(first, second, num_queries=1)
-    assert samples["a"][0].answered
-    assert not samples["b"][0].answered
+    assert samples["a"][0].has_figures
+    assert not samples["b"][0].has_figures
     assert second.calls["b"] == []
 
 
@@ -394,7 +394,7 @@ def test_a_bug_in_a_source_is_a_failed_query_and_no_more():
     (error,) = samples["a"][0].errors
     assert error.reason == "internal"
     assert "ValueError: odd thing" in error.message
-    assert all(s.answered for s in samples["b"])
+    assert all(s.has_figures for s in samples["b"])
 
 
 def test_a_simulated_worker_that_fails_is_still_simulated():
@@ -461,7 +461,7 @@ def test_a_worker_whose_job_stalled_for_a_moment_is_asked_again_within_a_minute(
     """One call had no answer: it is charged as what it is likely to have cost, once."""
     source = Fake(took_s=traced_s, traced_s=traced_s, interval_s=10, a=[GOOD] * 10 + ["deadline", GOOD])
     samples = sample(source, num_queries=13, window_s=None)
-    assert [s.answered for s in samples["a"]] == [True] * 10 + [False, True, True]
+    assert [s.has_figures for s in samples["a"]] == [True] * 10 + [False, True, True]
     assert min(source.calls["a"][11], *source.probes["a"] or [math.inf]) - source.calls["a"][10] <= 40
     assert gaps(source.calls["a"])[10] <= 66
 
@@ -470,7 +470,7 @@ def test_a_worker_of_long_traces_that_stalled_for_a_moment_is_not_down_until_the
     """A probe tells that it answers; the sample without figures says when they come, and is current until then."""
     source = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD, GOOD, "deadline", GOOD])
     asked, stalled, probed, after = sample(source, num_queries=5, window_s=10.0)["a"][1:5]
-    assert (asked.answered, stalled.answered, probed.answered, after.answered) == (True, False, True, True)
+    assert (asked.has_figures, stalled.has_figures, probed.has_figures, after.has_figures) == (True, False, True, True)
     (probed_s,) = source.probes["a"]
     assert probed_s - source.calls["a"][2] <= 60
     assert probed.figures.mxu_utilization_ratio is None
@@ -502,7 +502,7 @@ def test_a_worker_that_went_away_is_asked_for_the_first_source_again():
     """What comes back may be another server."""
     first, second = Fake("first", a=["unimplemented", GOOD]), Fake("second", a=[GOOD, "unavailable"])
     samples = sample(first, second, num_queries=3, attempts=1)
-    assert [s.answered for s in samples["a"]] == [True, False, True]
+    assert [s.has_figures for s in samples["a"]] == [True, False, True]
     assert len(first.calls["a"]) == 2
 
 
@@ -524,7 +524,7 @@ def test_nothing_is_asked_while_this_host_is_paused():
 
     source = Fake(a=[GOOD])
     samples = sample(source, num_queries=7, window_s=0.1, pause=pause)
-    assert [s.answered for s in samples["a"]] == [False] * 5 + [True] * 2
+    assert [s.has_figures for s in samples["a"]] == [False] * 5 + [True] * 2
     assert samples["a"][0].errors[0].reason == "paused"
     assert "owner" in samples["a"][0].errors[0].message
     assert source.calls["a"][0] >= 1005
@@ -541,7 +541,7 @@ def test_the_end_of_a_pause_is_seen_at_once_however_long_the_interval():
 
     source = Fake(a=[GOOD])
     samples = sample(source, num_queries=3, interval_s=60.0, pause=pause)
-    assert [s.answered for s in samples["a"]] == [False, False, True]
+    assert [s.has_figures for s in samples["a"]] == [False, False, True]
     assert 1100 < source.calls["a"][0] < 1103
 
 
@@ -558,7 +558,7 @@ def test_the_interval_shown_is_the_interval_kept(traced_s):
 def test_one_odd_answer_does_not_end_a_run():
     """A worker that has answered before is not given up for a refusal."""
     samples = sample(Fake(a=[GOOD, "refused", GOOD]), num_queries=5, attempts=1)
-    assert [s.answered for s in samples["a"]] == [True, False, True, True, True]
+    assert [s.has_figures for s in samples["a"]] == [True, False, True, True, True]
 
 
 def test_what_is_not_known_yet_is_null():
@@ -644,7 +644,7 @@ def test_that_nothing_runs_now_is_told_at_once():
     """A job that compiles between steps is seen to pause; without an answer for seconds it would be stale."""
     events = follow(Moving((0, ["a"])), Fake(a=[GOOD, "empty-trace", GOOD]), for_s=3, interval_s=1.0)
     samples = [event for event in events if isinstance(event, Sample)]
-    assert [one.answered for one in samples] == [True, False, True]
+    assert [one.has_figures for one in samples] == [True, False, True]
 
 
 def test_workers_come_and_go():
@@ -811,7 +811,7 @@ def no_looks(_since_s):
 def test_a_job_of_long_traces_is_looked_at_between_them_where_no_runtime_tells_that_it_runs(runs, runtime, latest_s):
     """In a short look a busy device shows an op. All is within the job's share of time, and its samples say when."""
     source = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD])
-    source.silent_s, source.look_s, source.runs = 0.2, 0.2 if runs(0.0) else 0.0, runs(4000.0)
+    source.silent_s, source.check_s, source.runs = 0.2, 0.2 if runs(0.0) else 0.0, runs(4000.0)
     finder = Moving((0, ["a"]), runtime=("localhost:8431",) if runtime else ())
     events = follow(finder, source, for_s=5800, runtime=runtime or Runtime(None), window_s=None)
     calls = [at for at in (*source.calls["a"], *source.probes["a"]) if at > 4000]
@@ -829,7 +829,7 @@ def test_a_job_of_long_traces_is_looked_at_between_them_where_no_runtime_tells_t
 def test_a_pause_ends_looks_that_are_under_way():
     """The owner's own trace may begin then."""
     source, paused = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD]), []
-    source.silent_s, source.look_s = 0.2, 0.2
+    source.silent_s, source.check_s = 0.2, 0.2
 
     def runs(at_s):
         if at_s >= 4000:
@@ -847,7 +847,7 @@ def test_a_pause_ends_looks_that_are_under_way():
 def test_a_moment_in_which_nothing_runs_is_no_silence():
     """Its next trace comes as planned."""
     source = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD])
-    source.silent_s, source.look_s = 0.2, 0.2
+    source.silent_s, source.check_s = 0.2, 0.2
     source.runs = lambda at_s: len([each for each in source.looks if each >= 4000]) not in {1, 2, 3}
     follow(Moving((0, ["a"])), source, for_s=5000, runtime=Runtime(None), window_s=None)
     first_s = next(at for at in source.looks if at >= 4000)

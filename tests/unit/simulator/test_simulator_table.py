@@ -15,7 +15,7 @@ from tpumon.simulator.expected_figures import figures as simulated
 from tpumon.simulator.scenario import KINDS, SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 AT_S = 3.017
@@ -35,7 +35,7 @@ class Seen:
     data: bytes
 
     def __post_init__(self):
-        self.trace = figures_of_hosts([read_trace(self.data)])
+        self.trace = figures_of_hosts([read_host_totals(self.data)])
         self.figures = self.trace.figures
         parts = self.figures.step_parts_s or {}
         length_s = self.figures.step_time_s.avg if self.figures.step_time_s else 1.0

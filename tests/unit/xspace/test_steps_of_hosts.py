@@ -7,16 +7,16 @@ import pytest
 from support.captures import real_trace
 from support.traces import CONV, Traced
 from tpumon.proto.xplane_pb2 import XSpace
+from tpumon.xspace.host_totals import host_totals_of, read_host_totals
 from tpumon.xspace.planes.space import read_space
 from tpumon.xspace.profile.step_times import step_table
 from tpumon.xspace.steps.functions import TOO_FEW
-from tpumon.xspace.trace import read_trace, trace_of
 from tpumon.xspace.trace_figures import figures_of_hosts
 from tpumon.xspace.wire import stored
 
 
 def of(space):
-    return figures_of_hosts([read_trace(space.SerializeToString())])
+    return figures_of_hosts([read_host_totals(space.SerializeToString())])
 
 
 def avg_us(found):
@@ -220,7 +220,7 @@ def window_of(first, count, *, way, slow_us=0, by_op=False):
             host.event("python", "train", at_us - 30, 200, step_num=1000 + number, _r=1)
             host.event("python", "PjitFunction(train_step)", at_us - 20, 100, _pt=1, _p=number)
         at_us += 40_000
-    return trace_of(read_space(stored(traced.bytes())), by_op=by_op)
+    return host_totals_of(read_space(stored(traced.bytes())), by_op=by_op)
 
 
 @pytest.mark.parametrize("way", ["host", "names"])
@@ -254,7 +254,7 @@ def test_numbers_that_count_from_the_windows_begin_match_nothing():
         for number in range(6):
             core.event("Steps", str(number), 40_000 * (number + skipped), LENGTHS_US[number + skipped])
             core.event("XLA Ops", CONV, 40_000 * (number + skipped), LENGTHS_US[number + skipped])
-        traces.append(read_trace(traced.bytes()))
+        traces.append(read_host_totals(traced.bytes()))
     found = figures_of_hosts(traces)
     assert found.figures.step_time_s.count == 5
     assert avg_us(found) == pytest.approx(sum(LENGTHS_US[1:6]) / 5)
@@ -271,7 +271,7 @@ def test_nor_do_they_where_the_first_ones_are_cut_away():
             core.event("Steps", str(number), begin_us, length_us)
             core.event("XLA Ops", CONV, begin_us, length_us)
         core.event("XLA TraceMe", "Trace Buffers Dropped", 40_000 * (2 + skipped) - 1000, 500)
-        traces.append(read_trace(traced.bytes()))
+        traces.append(read_host_totals(traced.bytes()))
     found = figures_of_hosts(traces)
     assert found.truncated is not None
     assert found.figures.step_time_s.count == 7

@@ -9,7 +9,7 @@ import pytest
 from support.captures import real_trace
 from support.traces import ALL_REDUCE, CONV, INFEED, Traced, run_step
 from tpumon.proto.xplane_pb2 import XSpace
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 TPU = "/device:TPU:"
@@ -17,7 +17,7 @@ SOME = [chips for count in (1, 2, 3) for chips in combinations(range(4), count)]
 
 
 def of(space):
-    return figures_of_hosts([read_trace(space.SerializeToString())])
+    return figures_of_hosts([read_host_totals(space.SerializeToString())])
 
 
 def without_events(space, chips):
@@ -84,8 +84,8 @@ def test_steps_are_those_of_the_whole_chips(chips, markers):
 @pytest.mark.parametrize("markers", [True, False], ids=["markers", "modules"])
 def test_steps_of_several_hosts_are_those_of_the_whole_chips(markers):
     first, second = training(markers), without_events(training(markers), [2])
-    both = figures_of_hosts([read_trace(space.SerializeToString()) for space in (first, second)])
-    rest = figures_of_hosts([read_trace(space.SerializeToString()) for space in (first, without(second, [2]))])
+    both = figures_of_hosts([read_host_totals(space.SerializeToString()) for space in (first, second)])
+    rest = figures_of_hosts([read_host_totals(space.SerializeToString()) for space in (first, without(second, [2]))])
     assert both.figures.step_time_s == rest.figures.step_time_s
     assert both.figures.step_source == ("steps" if markers else "modules")
 

@@ -7,7 +7,7 @@ import pytest
 from support.captures import real_trace
 from support.traces import ALL_REDUCE, CONV, US, Traced
 from tpumon.proto.xplane_pb2 import XSpace
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 MS, S = 1e3, 1e6
@@ -44,7 +44,7 @@ def job(runs, calls, *, length_us, stop_us, cores=1, talk=True, name="train_step
 
 
 def of(space):
-    return figures_of_hosts([read_trace(space.SerializeToString())])
+    return figures_of_hosts([read_host_totals(space.SerializeToString())])
 
 
 def burst(count, begin_us=50.0, every_us=20.0):

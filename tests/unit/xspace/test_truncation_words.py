@@ -7,7 +7,7 @@ import random
 import pytest
 
 from support.truncated import whole
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 LOST = """
@@ -126,6 +126,6 @@ def rows(table):
 def test_notices(notice, lost):
     trace = whole(random.Random(5), dispatches=True)
     trace.space.warnings.append(notice)
-    found = figures_of_hosts([read_trace(trace.space.SerializeToString())])
+    found = figures_of_hosts([read_host_totals(trace.space.SerializeToString())])
     assert bool(found.truncated) is lost, found.truncated
     assert notice in [warning.message for warning in found.warnings if warning.code == "profiler"]

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from support.traces import ALL_REDUCE, CONV, CUSTOM, INFEED, LOOP, Op, Traced, run_step
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.ops import catalogue
 from tpumon.xspace.ops.catalogue import Catalogue
 from tpumon.xspace.ops.op_kinds import KIND
 from tpumon.xspace.planes.space import read_space
-from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 FLOPS = KIND.names.index("flops")
@@ -102,7 +102,7 @@ def test_an_op_of_several_cores_is_one_of_their_host():
     trace = Traced()
     for number in range(2):
         run_step(trace.core(number), 0, [(CONV, 10), (LOOP, 20), (CONV, 10)])
-    read = read_trace(trace.bytes())
+    read = read_host_totals(trace.bytes())
     assert [sorted(core.table.occurrences.tolist()) for core in read.cores] == [[1, 2]] * 2
     assert sorted(read.table.occurrences.tolist()) == [2, 4]
 
@@ -171,9 +171,9 @@ def test_a_full_one_that_knows_all_ops_stays(monkeypatch):
 
 def test_traces_are_the_same_before_and_after_it_began_anew():
     xspace = traced(*OPS).bytes()
-    before = read_trace(xspace)
+    before = read_host_totals(xspace)
     catalogue.CATALOGUE.clear()
-    after = read_trace(xspace)
+    after = read_host_totals(xspace)
     alone, both = figures_of_hosts([before]).figures, figures_of_hosts([before, after]).figures
     assert both.flops_utilization_ratio == pytest.approx(alone.flops_utilization_ratio)
     assert both.mxu_utilization_ratio == alone.mxu_utilization_ratio

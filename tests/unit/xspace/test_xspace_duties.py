@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from support.traces import CONV, Traced, run_step
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.planes.core import CoreDuty, CorePlace, chip_times_ps
-from tpumon.xspace.trace import read_trace
 
 SOMEWHERE = CorePlace(chip=None, global_chip=None, core=0)
 
@@ -47,4 +47,4 @@ def with_sparse_cores():
 
 def test_sparse_cores_count_with_their_chip_or_alone():
     """Whether or not a TensorCore of their chip is in the trace."""
-    assert read_trace(with_sparse_cores()).duty_ps == ((10 + 18 + 13 + 10 + 4) * 10**6,) * 2
+    assert read_host_totals(with_sparse_cores()).duty_ps == ((10 + 18 + 13 + 10 + 4) * 10**6,) * 2

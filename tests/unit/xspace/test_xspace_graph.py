@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from support.traces import CONV, Traced, run_step
 from tpumon.xspace.columns.columns import Events, StatColumn
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.steps import graph, linking
 from tpumon.xspace.steps.graph import HostGraph, Links, _Edges, _numbered
 from tpumon.xspace.steps.linking import _nested
-from tpumon.xspace.trace import read_trace
 
 NODES = 12
 PAIRS = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=24)
@@ -229,5 +229,5 @@ def test_what_threads_show_is_in_memory_once_while_roots_are_followed(monkeypatc
 
     monkeypatch.setattr(linking, "_Threads", noted)
     monkeypatch.setattr(HostGraph, "numbers", checked)
-    read_trace(traced.bytes())
+    read_host_totals(traced.bytes())
     assert alive == [None]

@@ -11,7 +11,7 @@ from fakes.protobuf import field
 from support.truncated import KINDS, truncated, whole
 from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.xspace.columns import lines
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 from tpumon.xspace.wire import fields
 
@@ -23,7 +23,7 @@ TRACES = [space.SerializeToString() for space in SPACES]
 
 
 def found(xspace):
-    return figures_of_hosts([read_trace(xspace)])
+    return figures_of_hosts([read_host_totals(xspace)])
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Traced, run_step
 from tpumon.model import Percentiles
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.steps.functions import (
     EAGER,
     MOST_FUNCTIONS,
@@ -21,12 +22,11 @@ from tpumon.xspace.steps.functions import (
     is_primitive,
     named_function,
 )
-from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 
 def of(*traced):
-    return figures_of_hosts([read_trace(one.bytes()) for one in traced])
+    return figures_of_hosts([read_host_totals(one.bytes()) for one in traced])
 
 
 def device(runs, *, cores=2, host=None):

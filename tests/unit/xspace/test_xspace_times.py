@@ -17,8 +17,8 @@ from tpumon.simulator.scenario import SECOND, SimulatedJob
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.core_totals import op_within_ps
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.ops.op_kinds import TimeKind, paddings, time_kind
-from tpumon.xspace.trace import read_trace
 from tpumon.xspace.trace_figures import figures_of_hosts, read_figures
 
 # hlo_category, name of the op: what its time is.
@@ -55,7 +55,7 @@ KINDS = {
 def of(traced):
     """The figures of a trace that `support.traces` made, or of a whole space."""
     data = traced.bytes() if isinstance(traced, Traced) else traced.SerializeToString()
-    return figures_of_hosts([read_trace(data)]).figures
+    return figures_of_hosts([read_host_totals(data)]).figures
 
 
 def adds_up(found):
@@ -138,11 +138,11 @@ def simulated(scenario, at_s=3.017, level=2, topology="v4-32"):
         epoch_unix_ns=1_700_000_000 * SECOND,
         options=TraceOptions(host_tracer_level=level),
     )
-    return figures_of_hosts([read_trace(trace.xspace)]).figures
+    return figures_of_hosts([read_host_totals(trace.xspace)]).figures
 
 
 def test_a_real_trace_adds_up():
-    found = figures_of_hosts([read_trace(real_trace().read_bytes())]).figures
+    found = figures_of_hosts([read_host_totals(real_trace().read_bytes())]).figures
     assert adds_up(found)
     assert found.op_time_ratios["async_wait"] == pytest.approx(304033212062500 / 363729698768750)
     # As many as it ran, the one that took most first.

@@ -15,7 +15,7 @@ from tpumon.analysis.findings.rule import (
     NeedsFewMoreSamples,
     NeedsMoreSamples,
     Observation,
-    Peer,
+    Sibling,
     Suspected,
 )
 from tpumon.analysis.history import Moment
@@ -254,12 +254,12 @@ class WorkerState:
         """False if the worker is known to step by another program than `step_name`."""
         return self.step_name is None or step_name is None or self.step_name == step_name
 
-    def peer(self, rule_index: int, stale: Collection[str]) -> Peer[Any] | None:
+    def sibling(self, rule_index: int, stale: Collection[str]) -> Sibling[Any] | None:
         """The worker as the rule of this index sees it; None if it was not queried yet, or is ambiguous."""
         seen = None if self.target.ambiguous else self.seen
         if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
             seen = replace(seen, state="stale")
-        return None if seen is None else Peer(seen, self.finding_states[rule_index].memory)
+        return None if seen is None else Sibling(seen, self.finding_states[rule_index].memory)
 
 
 @dataclass(slots=True, eq=False)

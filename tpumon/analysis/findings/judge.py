@@ -320,8 +320,8 @@ class Judge:
                 if (rule.waits or one.may_step_with(step_name))
                 and (compared is slice_state or has_enough(self._slices[one.slice_key]))
             )
-            peers = [peer for one in alike if (peer := one.peer(rule_index, stale)) is not None]
-            slice_state.job.slice_stats[key] = rule.slice_stats(peers)
+            siblings = [sibling for one in alike if (sibling := one.sibling(rule_index, stale)) is not None]
+            slice_state.job.slice_stats[key] = rule.slice_stats(siblings)
         return slice_state.job.slice_stats[key]
 
     def _finding(self, finding: FindingId, workers: Sequence[WorkerState]) -> Finding | None:

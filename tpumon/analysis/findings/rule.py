@@ -109,7 +109,7 @@ def graded(value: float, limits: Mapping[FindingSeverity, float]) -> tuple[Findi
     return passed[-1] if passed else next(iter(limits.items()))
 
 
-class Peer(Struct, Generic[MemoryT], frozen=True):
+class Sibling(Struct, Generic[MemoryT], frozen=True):
     """A worker of a slice as a rule sees it: what was seen last, and what the rule remembers of it."""
 
     seen: Observation
@@ -117,7 +117,7 @@ class Peer(Struct, Generic[MemoryT], frozen=True):
 
 
 class Member(Struct, Generic[MemoryT, StatsT], frozen=True):
-    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common.
+    """A worker that is judged: beside what a `Sibling` has, what the workers of its slice have in common.
 
     Attributes:
         unseen: why it may wait for a worker that is not known, in words that follow `tpumon`; None: it cannot.
@@ -191,7 +191,7 @@ class Rule(Generic[MemoryT, StatsT]):
         """Adds what `resume` needs to what is kept of the worker; `_unix_s` tells a moment by the wall clock now."""
         return kept
 
-    def slice_stats(self, _peers: Sequence[Peer[MemoryT]]) -> StatsT:
+    def slice_stats(self, _peers: Sequence[Sibling[MemoryT]]) -> StatsT:
         """Statistics of these workers, to compare each with. Needs `compares`."""
         return None  # type: ignore[return-value]  # a rule that compares no workers
 

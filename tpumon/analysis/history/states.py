@@ -22,7 +22,7 @@ def state_of(sample: Sample | None) -> State:
     if sample.of_exporter:
         return "stale"
     state = MEANING[failure.reason].state
-    if state == "down" and sample.answered:
+    if state == "down" and sample.has_figures:
         return "no-activity" if nothing_ran(sample.figures) else "live"
     return state
 

@@ -291,7 +291,7 @@ class WorkerHistory(Struct):
         """True if the worker responds, even without figures; None if it is paused, not queried yet, or not known."""
         if self.last is None or self.last.of_exporter or self.state(now_unix_s) == "paused":
             return None
-        if self.last.responded:
+        if self.last.is_conclusive:
             return not self.last.is_stale(now_unix_s, self.monotonic_s())
         return self.last.failure is None or not MEANING[self.last.failure.reason].unreached
 

@@ -17,13 +17,13 @@ from tpumon.outputs.text_blocks import render_block
 from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
-from tpumon.xspace.trace import read_trace
+from tpumon.xspace.host_totals import read_host_totals
 from tpumon.xspace.trace_figures import figures_of_hosts
 
 if TYPE_CHECKING:
     from tpumon.analysis import FleetStatus
     from tpumon.analysis.findings import Thresholds
-    from tpumon.xspace.trace import Trace
+    from tpumon.xspace.host_totals import HostTotals
     from tpumon.xspace.trace_figures import TraceFigures
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class AnalyzedHost(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    trace: Trace | None
+    trace: HostTotals | None
     sample: Sample
 
 
@@ -80,7 +80,7 @@ def _told_apart(hosts: Sequence[AnalyzedHost]) -> list[AnalyzedHost]:
     ]
 
 
-def _combined(traces: Mapping[Path, Trace], typed: Mapping[Path, str]) -> TraceFigures | None:
+def _combined(traces: Mapping[Path, HostTotals], typed: Mapping[Path, str]) -> TraceFigures | None:
     """The figures of several hosts together; None if there are no such, or they cannot be computed."""
     if len(traces) < 2:
         return None
@@ -117,7 +117,7 @@ def read_host(file: Path) -> AnalyzedHost:
 
 def _host(file: Path, name: str) -> AnalyzedHost:
     with opened(file) as trace_file:
-        trace = read_trace(trace_file)
+        trace = read_host_totals(trace_file)
     host = figures_of_hosts([trace])
     name = next(iter(host.hostnames), "") or name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)

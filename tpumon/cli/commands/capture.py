@@ -86,14 +86,14 @@ class ProfiledWorker:
     profiler: Profiler
     returns_traces: bool = False
     warned: bool = False
-    hopeless: bool = False
+    has_failed_for_good: bool = False
     failure: TpumonError | None = None
     saved: _Saved | None = None
 
     @property
     def pending(self) -> bool:
         """True if another attempt may succeed."""
-        if self.saved is not None or self.hopeless:
+        if self.saved is not None or self.has_failed_for_good:
             return False
         if self.failure is None:
             return True
@@ -255,11 +255,13 @@ class _CaptureSession:
         if worker.profiler.leaves_out_host_events:
             message += "; the host was not traced (see above), and there was nothing else to trace"
             # With nothing but the host to trace, another attempt cannot help.
-            worker.hopeless = worker.profiler.known.device_planes is False
+            worker.has_failed_for_good = worker.profiler.known.device_planes is False
         raise SourceError("empty-trace", message, address=worker.target.address)
 
     def _report_attempt(self, workers: Sequence[ProfiledWorker], number: int, remaining: int) -> None:
-        empty = [worker for worker in workers if _reason(worker.failure) == "empty-trace" and not worker.hopeless]
+        empty = [
+            worker for worker in workers if _reason(worker.failure) == "empty-trace" and not worker.has_failed_for_good
+        ]
         if empty and remaining:
             _log.info("No trace event is collected. Automatically retrying.")
         elif empty:
@@ -283,7 +285,7 @@ async def _fail(worker: ProfiledWorker, error: Exception, begun_s: float = 0.0) 
     """
     if isinstance(error, SourceError):
         worker.failure = failure = await asyncio.to_thread(actual_failure, error, worker.target.address, begun_s)
-        worker.hopeless = worker.hopeless or failure.detail == "host-trace"
+        worker.has_failed_for_good = worker.has_failed_for_good or failure.detail == "host-trace"
     elif isinstance(error, TpumonError):
         worker.failure = error
     else:

@@ -170,7 +170,7 @@ class DutyControl:
             self._exchange_soon()
 
     def charge(self, account: DutyAccount, traced_s: float) -> None:
-        """Counts a short look; tells the others."""
+        """Counts an activity check; tells the others."""
         account.charge(traced_s, _now_s())
         if self._ledger is not None:
             self._exchange_soon()

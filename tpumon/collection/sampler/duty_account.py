@@ -326,7 +326,7 @@ class DutyAccount:
         self.hung_s, self.unanswered_s = hung_s or self.hung_s, 0.0
 
     def charge(self, traced_s: float, now_s: float) -> None:
-        """Counts a short look, which does not wait for its share: the next query does."""
+        """Counts an activity check, which does not wait for its share: the next query does."""
         self._spans.note(traced_s)
         self._spend(traced_s, now_s)
 

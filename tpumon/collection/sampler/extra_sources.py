@@ -183,7 +183,7 @@ def _with(sample: Sample, extra: ExtraReading) -> Sample:
     if isinstance(reading, Failure):
         return replace(sample, errors=(reading, *sample.errors))
     if not extra.kind.shows_life:
-        return replace(sample, figures=_filled(sample.figures, reading.figures)) if sample.responded else sample
+        return replace(sample, figures=_filled(sample.figures, reading.figures)) if sample.is_conclusive else sample
     return replace(
         sample,
         source=sample.source or extra.kind.alone or extra.kind.name,

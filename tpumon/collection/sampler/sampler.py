@@ -222,18 +222,18 @@ class Sampler:
                     round_s = self._keeping_up.first_answered(target.address, clock_s())
                 else:  # a second query, or one after a failure, waits for those that have not answered yet
                     round_s = self._keeping_up.round_s if responded < 2 else None
-                responded += sample.responded
+                responded += sample.is_conclusive
                 if sample.warnings:
                     sample = replace(sample, warnings=limit.pass_on(sample.warnings, clock_s()))
                 sample = self._paced(sample, round_s)
                 self._on_sample(sample)
                 asked += 1
-                if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
+                if self._pace.num_queries and (asked >= self._pace.num_queries or worker.has_failed_for_good):
                     return
                 due_s, last_s = worker.plan_next(), worker.asked_s
                 if scattered and asked == 1:  # or those that started together stay together
                     due_s += random.random() * worker.on_time_interval_s
-                planned_s = worker.on_time_interval_s if sample.responded else None
+                planned_s = worker.on_time_interval_s if sample.is_conclusive else None
                 if await worker.wait_until(due_s, partial(self._idle_s, extra_sources, key)):
                     await client.close()  # gRPC would wait before it looks for the next process
 
@@ -243,7 +243,7 @@ class Sampler:
         if advice is not None:
             _log.warning("%s", advice)
         late_s = max(self._keeping_up.interval_s or 0.0, round_s or 0.0)
-        if sample.interval_s is None or sample.interval_s >= late_s or not sample.responded:
+        if sample.interval_s is None or sample.interval_s >= late_s or not sample.is_conclusive:
             return sample
         return replace(sample, interval_s=late_s)
 
@@ -269,7 +269,7 @@ class Sampler:
         if sample.failure is None or not worker.held.why:
             readings, workers = extra_sources.taken_of_server(), self._server_workers.get(target.worker, 1)
             sample = span.joined(merged(sample, extra_sources.last), began_s, readings, workers)
-        worker.gone = worker.gone and not sample.answered
+        worker.gone = worker.gone and not sample.has_figures
         now_s = time.monotonic()
         # If the wall clock was set meanwhile, the query cannot have begun before it was asked.
         taken_s = max(now_s - max(time.time() - sample.time_unix_s, 0.0), asked_s)

@@ -112,7 +112,7 @@ class ServerSpan:
             server_workers: how many workers they count together.
         """
         failure = sample.failure
-        if failure is not None and not sample.responded:
+        if failure is not None and not sample.is_conclusive:
             return sample
         self._note(sample, now_s, readings)
         server = sample.figures.server

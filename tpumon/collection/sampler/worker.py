@@ -28,9 +28,9 @@ _HELD_S = 1.0  # at least, from one sample to the next that says why nothing is 
 _FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
 _FAR_S = 60.0  # to the next query
 _SILENT_S = 60.0  # without an op, as the runtime says
-_LOOKS_RATIO = 1 / 3  # of the time for which a job may be traced
-_LOOKS_BEFORE_BELIEVED, _BETWEEN_LOOKS_S = 4, (2.0, 6.0)  # of looks that show nothing
-_LONG_WITHOUT_A_LOOK_S = 240.0  # a hang is told 5 minutes after the last activity that was seen
+_CHECKS_RATIO = 1 / 3  # of the time for which a job may be traced
+_CHECKS_BEFORE_BELIEVED, _BETWEEN_CHECKS_S = 4, (2.0, 6.0)  # of checks that show nothing
+_LONG_UNCHECKED_S = 240.0  # a hang is told 5 minutes after the last activity that was seen
 _PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
 _OF_ANOTHER = "another tpumon of this host samples the job just now"
 _FIRST_YIELD = 2  # each call that meets another session leaves a line in the job's log: the first pause is 2 s
@@ -98,13 +98,13 @@ class SampledWorker:
         self._woken = asyncio.Event()
         self._is_renewed = False  # woken as its process has ended, or is another one
         self._ended = False  # its process, as far as this host's processes are seen
-        self._must_look = False  # between queries, no extra source tells if anything runs
-        self._looked_s = float("-inf")
-        self._is_others = False  # the session that was met last is another tpumon's
+        self._must_check = False  # between queries, no extra source tells if anything runs
+        self._checked_s = float("-inf")
+        self._is_another_tpumon = False  # the session that was met last is another tpumon's
         self.has_answered = False
         self._serves = False  # the last trace with programs showed those of a server
         self._simulated = False
-        self.hopeless = False
+        self.has_failed_for_good = False
         """True if this worker never answered, and its last failure is final."""
         self.gone = False
         """True if its last query did not reach it."""
@@ -142,16 +142,16 @@ class SampledWorker:
         return max(self._wanted_interval_s, self._cost_s * self._pace_s)
 
     @property
-    def _looks_help(self) -> bool:
-        """True if short looks are of use: queries are far apart, and no extra source tells if anything runs."""
-        if not self._must_look or self._pace.num_queries or not self._profiler.look_s(self._query):
+    def _checks_help(self) -> bool:
+        """True if activity checks are of use: queries are far apart, and no extra source tells if anything runs."""
+        if not self._must_check or self._pace.num_queries or not self._profiler.activity_check_s(self._query):
             return False
-        return self._cost_s * self._account.pace_s > _LONG_WITHOUT_A_LOOK_S
+        return self._cost_s * self._account.pace_s > _LONG_UNCHECKED_S
 
     @property
     def _pace_s(self) -> float:
-        """The least time from one query to the next for each second that it costs; short looks have a part of it."""
-        return self._account.pace_s / (1 - _LOOKS_RATIO if self._looks_help else 1)
+        """The least time from one query to the next for each second that it costs; activity checks have a part."""
+        return self._account.pace_s / (1 - _CHECKS_RATIO if self._checks_help else 1)
 
     @property
     def _cost_s(self) -> float:
@@ -184,8 +184,8 @@ class SampledWorker:
 
         Args:
             due_s: by the loop's clock.
-            idle_s: gets the seconds for which nothing has run, at no cost for the job; None: not known, and short looks
-                are taken instead. Called while the query is far away; a long silence makes it sooner and shorter.
+            idle_s: gets the seconds for which nothing has run, at no cost for the job; None: not known, and activity
+                checks are made instead. Called while the query is far away; a long silence makes it sooner and shorter.
 
         Returns:
             True if its process has ended, or is another one.
@@ -197,11 +197,11 @@ class SampledWorker:
                 break
             await self._wait_for_wake(_FAR_S / 2)
             silent_s = await idle_s()
-            self._must_look = silent_s is None
-            is_silent = await self._looks_silent() if silent_s is None else silent_s > _SILENT_S
+            self._must_check = silent_s is None
+            is_silent = await self._checks_show_silence() if silent_s is None else silent_s > _SILENT_S
             if is_silent and self._note_silence():
                 due_s = min(due_s, self.plan_next())
-            elif self._looks_help:  # they were paid from its share
+            elif self._checks_help:  # they were paid from its share
                 due_s = max(due_s, self._account.ready_s(self._cost_s))
         await self._wait_for_wake(due_s - self._clock_s())
         if not self._woken.is_set():
@@ -217,26 +217,26 @@ class SampledWorker:
             async with asyncio.timeout(max(seconds, 0.0)):
                 await self._woken.wait()
 
-    async def _looks_silent(self) -> bool:
-        """True if short looks show that nothing runs: several, as the job may have stopped for a moment.
+    async def _checks_show_silence(self) -> bool:
+        """True if activity checks show that nothing runs: several, as the job may have stopped for a moment.
 
         A worker that they do not reach is asked at once.
         """
-        cost_s, now_s = self._profiler.look_s(self._query), self._clock_s()
-        interval_s = max(_FAR_S, cost_s * self._account.pace_s / _LOOKS_RATIO)
-        if self.held.why or not self._looks_help or now_s - max(self._looked_s, self.asked_s) < interval_s:
+        cost_s, now_s = self._profiler.activity_check_s(self._query), self._clock_s()
+        interval_s = max(_FAR_S, cost_s * self._account.pace_s / _CHECKS_RATIO)
+        if self.held.why or not self._checks_help or now_s - max(self._checked_s, self.asked_s) < interval_s:
             return False
-        for number in range(_LOOKS_BEFORE_BELIEVED):
+        for number in range(_CHECKS_BEFORE_BELIEVED):
             if self._woken.is_set() or await self.held.pause() is not None:
                 return False
-            self._looked_s = now_s + number * interval_s  # each is paid
+            self._checked_s = now_s + number * interval_s  # each is paid
             if await self._runs(cost_s) is not False:
                 return False
-            await self._wait_for_wake(random.uniform(*_BETWEEN_LOOKS_S))
+            await self._wait_for_wake(random.uniform(*_BETWEEN_CHECKS_S))
         return not self._woken.is_set()
 
     async def _runs(self, cost_s: float) -> bool | None:
-        """True if a short look shows that anything runs; None: the look does not tell."""
+        """True if an activity check shows that anything runs; None: the check does not tell."""
         self._duty.charge(self._account, cost_s)
         try:
             runs = await self._profiler.anything_runs()
@@ -249,7 +249,7 @@ class SampledWorker:
         except Exception:  # noqa: BLE001 - a bug there must not end the monitor; the next query tells it
             return None
         finally:
-            self._duty.charge(self._account, self._profiler.unpaid_s - cost_s)
+            self._duty.charge(self._account, self._profiler.current_traced_s - cost_s)
 
     def _note_silence(self) -> bool:
         """True if the next query is a short one from now on."""
@@ -317,7 +317,7 @@ class SampledWorker:
 
     def _note_answer(self, sample: Sample) -> Sample:
         self.has_answered, self._simulated = True, sample.simulated
-        self.hopeless = self.gone = self._ended = False
+        self.has_failed_for_good = self.gone = self._ended = False
         self._serves = sample.figures.serves
         self._failures_in_a_row, self._not_before_s = 0, 0.0
         self._window_s, self._took_s = sample.window_s, sample.took_s
@@ -326,7 +326,7 @@ class SampledWorker:
 
     def _note_failure(self, failure: Failure) -> None:
         shortens = failure.reason == "too-large" and self._query.window_s is None  # the next window
-        self.hopeless = MEANING[failure.reason].final and not shortens and not self.has_answered
+        self.has_failed_for_good = MEANING[failure.reason].final and not shortens and not self.has_answered
         self.gone = MEANING[failure.reason].unreached
         if self.held.why:
             self._probes_next, self._not_before_s = False, self._clock_s() + _HELD_S
@@ -335,7 +335,7 @@ class SampledWorker:
             self._failures_in_a_row, self._not_before_s = 0, 0.0
             return
         self._failures_in_a_row += 1
-        yields = MEANING[failure.reason].state == "busy" and not self._is_others
+        yields = MEANING[failure.reason].state == "busy" and not self._is_another_tpumon
         pause_s = pause_after_failures(self._failures_in_a_row + (_FIRST_YIELD if yields else 0))
         self._not_before_s = self._clock_s() + pause_s
 
@@ -349,7 +349,7 @@ class SampledWorker:
         if self.has_answered and not self._pace.num_queries and failure.is_silence:
             return False  # that nothing runs is an answer, and none for seconds would be a worker that went away
         affordable = self._account.ready_s(self._cost_s) <= self._clock_s()
-        return affordable and (self._is_others or MEANING[failure.reason].retry)
+        return affordable and (self._is_another_tpumon or MEANING[failure.reason].retry)
 
     def _awaits_requests(self, failure: Failure) -> bool:
         """True if nothing ran as a server had no request: it is looked at as often as ever, or it would seem busier."""
@@ -385,7 +385,7 @@ class SampledWorker:
 
     async def _failure_of(self, source: str, error: SourceError) -> Failure:
         """The failure; says so if the session that does not end may be a tpumon's."""
-        self._is_others = False
+        self._is_another_tpumon = False
         failure = Failure.of(source, error, self.target.address)
         address, process = self.target.address, self.target.process
         pid = None if process is None else process.pid
@@ -399,7 +399,7 @@ class SampledWorker:
             return replace(failure, reason="deadline", message=hung_by, detail="host-trace")
         if waits := self._account.host_trace_waits:
             return replace(failure, message=waits, detail="host-trace-waits")
-        self._is_others = is_others
+        self._is_another_tpumon = is_others
         return replace(failure, message=f"{_OF_ANOTHER}{await how_to_read()}") if is_others else failure
 
     def _waits_in_vain(self) -> bool:
@@ -449,7 +449,7 @@ class SampledWorker:
             is_answered, is_gone = answered, error.reason == "unavailable"
             raise
         except BaseException:  # cut off, or a bug
-            traced_s = profiler.unpaid_s
+            traced_s = profiler.current_traced_s
             raise
         finally:
             if telling is not None:
@@ -480,7 +480,7 @@ class SampledWorker:
             time_unix_s=time_unix_s,
             window_s=self._window_s,
             took_s=self._clock_s() - self._account.probed_s,
-            traced_s=profiler.unpaid_s,
+            traced_s=profiler.current_traced_s,
             source=profiler.name,
             simulated=self._simulated,
             figures=Figures(absent=self._words.why_not_traced),

@@ -90,7 +90,7 @@ class ProfilerSource(ABC):
         """
 
     @property
-    def unpaid_s(self) -> float:
+    def current_traced_s(self) -> float:
         """Seconds for which the query under way, or the one that was just cancelled, has traced the job."""
         return 0.0
 
@@ -106,12 +106,12 @@ class ProfilerSource(ABC):
         """Notes that nothing runs, as others say, too; returns `is_silent`."""
         return False
 
-    def look_s(self, query: Query) -> float:  # noqa: ARG002 - of others
-        """Seconds for which `runs` is likely to trace the job; 0: it would tell nothing, or a query is as short."""
+    def activity_check_s(self, query: Query) -> float:  # noqa: ARG002 - of others
+        """Seconds for which `anything_runs` is likely to trace the job; 0: it tells nothing, or a query is as short."""
         return 0.0
 
     async def anything_runs(self) -> bool:
-        """Tells by a call that is shorter than a query if anything runs, where `look_s` is not 0.
+        """Tells by a call that is shorter than a query if anything runs, where `activity_check_s` is not 0.
 
         Raises:
             SourceError: as `fetch`.

@@ -8,7 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from tpumon.analysis import Analysis
-from tpumon.analysis.playback import LOOK_BACK_S, UNSETTLED_S, Moments, Playback, Recorded, began_then
+from tpumon.analysis.playback import LOOK_BACK_S, UNSETTLED_S, Playback, Recorded, RecordingLike, began_then
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.model import Change, Workers
 from tpumon.outputs.drawing.cells import clock
@@ -72,7 +72,7 @@ class Player(Display):
         self._speed = _SPEEDS[0]
         self._search: _Search | None = None  # for a change, while it takes long
 
-    def show(self, recording: Moments, at_unix_s: float | None = None) -> None:
+    def show(self, recording: RecordingLike, at_unix_s: float | None = None) -> None:
         """Shows a moment of a recording, stopped.
 
         Args:

@@ -67,7 +67,7 @@ def _by_key(values: Mapping[str, float] | None) -> Iterable[Series]:
 
 
 def _info(sample: Sample) -> Iterable[Series]:
-    if not sample.answered:
+    if not sample.has_figures:
         return ()
     labels = (
         sample.device_type or "",

@@ -17,7 +17,7 @@ from tpumon.xspace.wire import Stored, fields, parsed
 _GPU = re.compile(r"/device:GPU:(\d{1,9})")
 
 
-class Space(Struct, frozen=True, kw_only=True, eq=False):
+class PlaneIndex(Struct, frozen=True, kw_only=True, eq=False):
     """A trace, its events not read yet.
 
     Attributes:
@@ -57,7 +57,7 @@ _LATEST_START_NS = 1 << 62
 _LEFT_OUT = "the trace has more than {} {}: the others are left out"
 
 
-def read_space(stored: Stored) -> Space:
+def read_space(stored: Stored) -> PlaneIndex:
     """Sorts the planes of a serialized XSpace.
 
     Raises:
@@ -89,7 +89,7 @@ def read_space(stored: Stored) -> Space:
     cores = [plane for plane in tpu_planes if plane.tensor_core is not None]
     capped += _too_many(cores, _MOST_CORES, "cores")
     remarks = [one_line(text) for text in dict.fromkeys((*outline.errors, *outline.warnings))]
-    return Space(
+    return PlaneIndex(
         tensor_cores=tuple(cores[:_MOST_CORES]),
         sparse_cores=tuple(plane for plane in tpu_planes if plane.is_sparse_core),
         tpu_planes=tpu_planes,

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from tpumon.proto.profiler_pb2 import ProfileOptions
 from tpumon.untrusted_text import one_line
+from tpumon.xspace.host_totals import HostTotals, host_totals_of
 from tpumon.xspace.planes.plane import Plane, Value, parsed_metadata
-from tpumon.xspace.planes.space import Space, read_space, time_ns
+from tpumon.xspace.planes.space import PlaneIndex, read_space, time_ns
 from tpumon.xspace.profile.hlo import read_contents
 from tpumon.xspace.profile.host_input import HostInput, read_host_input
 from tpumon.xspace.profile.host_ops import HostThreads, read_host_threads
@@ -23,7 +24,6 @@ from tpumon.xspace.profile.memory_use import MemoryUse, read_memory
 from tpumon.xspace.profile.op_times import Op, read_ops
 from tpumon.xspace.profile.program_memory import ProgramMemory, read_programs
 from tpumon.xspace.steps.functions import named_program
-from tpumon.xspace.trace import Trace, trace_of
 from tpumon.xspace.wire import stored
 
 Extra = Literal["ops", "op_steps", "contents", "host_threads", "input", "memory", "buffers", "environment"]
@@ -77,7 +77,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
         buffers: what the programs need.
     """
 
-    trace: Trace
+    trace: HostTotals
     ops: tuple[Op, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     programs: Mapping[int, str] = field(default_factory=dict)
@@ -99,7 +99,7 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile
         SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event.
     """
     space = read_space(stored(xspace))
-    trace = trace_of(space, by_op="op_steps" in wanted)
+    trace = host_totals_of(space, by_op="op_steps" in wanted)
     ops = _ops(space, trace) if "ops" in wanted else ()
     hlo = space.metadata if {"contents", "buffers"} & set(wanted) else None
     if "contents" in wanted:
@@ -117,7 +117,7 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Extra]) -> Profile
     )
 
 
-def _ops(space: Space, trace: Trace) -> tuple[Op, ...]:
+def _ops(space: PlaneIndex, trace: HostTotals) -> tuple[Op, ...]:
     if not trace.cores:
         return ()
     table = trace.table
@@ -134,7 +134,7 @@ def _with_contents(ops: tuple[Op, ...], hlo: Plane | None) -> tuple[Op, ...]:
     )
 
 
-def program_names(space: Space, trace: Trace, wanted: Collection[int]) -> dict[int, str]:
+def program_names(space: PlaneIndex, trace: HostTotals, wanted: Collection[int]) -> dict[int, str]:
     """Names of programs by number; a program that did not run in the window is looked up in all metadata."""
     names = {number: trace.program_names[number] for number in wanted if number in trace.program_names}
     for plane in space.tensor_cores:
@@ -149,7 +149,7 @@ def program_names(space: Space, trace: Trace, wanted: Collection[int]) -> dict[i
     return names
 
 
-def _environment(space: Space) -> CaptureEnvironment:
+def _environment(space: PlaneIndex) -> CaptureEnvironment:
     """Reads the planes that say it."""
     stats = space.environment
     start_ns, stop_ns = (time_ns(stats, f"profile_{end}_time") for end in ("start", "stop"))

@@ -10,10 +10,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tpumon.xspace.columns.columns import PS_PER_S, Ints
+from tpumon.xspace.host_totals import HostTotals
 from tpumon.xspace.ops.op_kinds import Category
 from tpumon.xspace.steps.op_steps import OpSteps, add_up_steps
 from tpumon.xspace.steps.tpu_steps import HostSteps, align_hosts, infeed_ratios, parts_of_steps_ps
-from tpumon.xspace.trace import Trace
 
 MOST_STEPS = 2000
 
@@ -112,7 +112,7 @@ class StepTable(Struct, frozen=True, kw_only=True, eq=False):
         return _seconds(times_ps / max(len(self.cores), 1))
 
 
-def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTable:
+def step_table(traces: Sequence[HostTotals], durations_s: Sequence[float]) -> StepTable:
     """The steps of hosts of one capture.
 
     Args:
@@ -143,7 +143,7 @@ def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTab
     return StepTable(source=source, matched=False, durations_s=shown, left_out=left_out)
 
 
-def _marked(traces: Sequence[Trace], hosts: Sequence[HostSteps]) -> StepTable:
+def _marked(traces: Sequence[HostTotals], hosts: Sequence[HostSteps]) -> StepTable:
     shared = align_hosts(hosts) if len(hosts) > 1 else list(hosts)
     count = len(shared[0])
     if not count:
@@ -189,7 +189,7 @@ def _ops_of_all(parts: Iterable[OpSteps | None]) -> OpSteps | None:
 
 
 def _core_times(
-    host: int, trace: Trace, position: int, own_ps: Ints, table: NDArray[np.float64], *, on_end: bool = False
+    host: int, trace: HostTotals, position: int, own_ps: Ints, table: NDArray[np.float64], *, on_end: bool = False
 ) -> CoreTimes:
     """The parts of a core's steps.
 

@@ -10,17 +10,19 @@ import numpy as np
 from tpumon.model import OpCategoryFigures, OpFigures
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import PS_PER_S, Floats, Ints
-from tpumon.xspace.planes.space import Space
+from tpumon.xspace.host_totals import HostTotals
+from tpumon.xspace.planes.space import PlaneIndex
 from tpumon.xspace.profile.op_times import Op, read_ops
 from tpumon.xspace.profile.op_work import Capacity, cores_time_s, per, program_name, work_of_op
 from tpumon.xspace.profile.profile import program_names
-from tpumon.xspace.trace import Trace
 
 NAME_LENGTH = 100  # characters; a name of XLA's has some twenty
 _MOST_EQUAL = 100  # ops that took the same time, whose names are read to put them in order
 
 
-def top_ops(space: Space, trace: Trace, most: int) -> tuple[tuple[OpFigures, ...], tuple[OpCategoryFigures, ...]]:
+def top_ops(
+    space: PlaneIndex, trace: HostTotals, most: int
+) -> tuple[tuple[OpFigures, ...], tuple[OpCategoryFigures, ...]]:
     """The operations with the longest self time on all cores together, and the categories.
 
     Args:

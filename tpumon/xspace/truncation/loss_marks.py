@@ -17,7 +17,7 @@ from tpumon.xspace.columns.event_decoder import parsed_event, read_events
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.lines import TraceLine
 from tpumon.xspace.planes.plane import Plane, Value, named
-from tpumon.xspace.planes.space import Space
+from tpumon.xspace.planes.space import PlaneIndex
 from tpumon.xspace.wire import fields
 
 # The TPU profiler's event is "Trace Buffers Dropped"; XProf's documentation speaks of "dropped trace entries".
@@ -47,7 +47,7 @@ class Mark(Struct, frozen=True, eq=False):
     span_ps: tuple[int, int] | None = None
 
 
-def find_marks(space: Space) -> list[Mark]:
+def find_marks(space: PlaneIndex) -> list[Mark]:
     """All marks: words of the profiler, events by name, and the stat `dropped_traces` of planes, lines and events.
 
     Raises:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tpumon.xspace.columns.columns import PS_PER_S, Ints, Mask
 from tpumon.xspace.columns.intervals import union
-from tpumon.xspace.planes.space import Space
+from tpumon.xspace.planes.space import PlaneIndex
 from tpumon.xspace.truncation.dispatches import Dispatches, goes_on, launched
 from tpumon.xspace.truncation.loss_marks import Mark, find_marks
 from tpumon.xspace.truncation.runs import (
@@ -94,7 +94,7 @@ ALWAYS = (-_NEVER, _NEVER)
 _ALL = (ALWAYS,)
 
 
-def find_truncation(space: Space, cores: Sequence[CoreRuns], marked: Sequence[CoreRuns]) -> Truncation | None:
+def find_truncation(space: PlaneIndex, cores: Sequence[CoreRuns], marked: Sequence[CoreRuns]) -> Truncation | None:
     """Finds dropped events of a host's trace, and what is left; None for a trace that shows no sign of any.
 
     Args:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import SAMPLES, Recent, alike_s
-from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule, Sibling, graded
 from tpumon.analysis.history import Moment, seconds_between
 from tpumon.analysis.history.slice_changes import TOGETHER_S
 from tpumon.model import Evidence, FindingDetail, FindingSeverity, KeptActivity, KeptWorker
@@ -167,7 +167,7 @@ class Hang(Rule[Activity, SliceActivity]):
                 memory.longest_s = max(memory.longest_s, memory.silent_s)
             memory.active, memory.is_watched = seen.at, True
             memory.fresh_for_s = seen.sample.fresh_for_s if seen.sample.interval_s else math.inf
-            if seen.sample.is_looked_at:  # until the looks between samples show silence, it runs
+            if seen.sample.is_activity_checked:  # until the looks between samples show silence, it runs
                 memory.fresh_for_s = min(memory.fresh_for_s, _WARNING_S)
             memory.silent, memory.silent_since, memory.silent_s = 0, None, 0.0
             if seen.step_s:
@@ -199,27 +199,29 @@ class Hang(Rule[Activity, SliceActivity]):
         )
         return replace(kept, activity=activity)
 
-    def slice_stats(self, peers: Sequence[Peer[Activity]]) -> SliceActivity:
+    def slice_stats(self, siblings: Sequence[Sibling[Activity]]) -> SliceActivity:
         """Compares the queues of programs that wait for the devices."""
-        stopped = [peer for peer in peers if peer.seen.state == "no-activity" and peer.memory.silent]
-        sizes = [(peer, size) for peer in stopped if (size := peer.seen.figures.runtime_hlo_queue_size) is not None]
-        down = [peer for peer in peers if peer.seen.state == "down"]
-        away = down or [peer for peer in peers if peer.seen.state == "stale"]
-        steps = [peer.memory.step_s for peer in peers] if stopped or away else []
+        stopped = [sibling for sibling in siblings if sibling.seen.state == "no-activity" and sibling.memory.silent]
+        sizes = [
+            (sibling, size) for sibling in stopped if (size := sibling.seen.figures.runtime_hlo_queue_size) is not None
+        ]
+        down = [sibling for sibling in siblings if sibling.seen.state == "down"]
+        away = down or [sibling for sibling in siblings if sibling.seen.state == "stale"]
+        steps = [sibling.memory.step_s for sibling in siblings] if stopped or away else []
         varies = [step_s.spread / step_s.median for step_s in steps if step_s.median]
         return SliceActivity(
-            empty=_steps(peer for peer, size in sizes if not size),
-            waiting=_steps(peer for peer, size in sizes if size),
+            empty=_steps(sibling for sibling, size in sizes if not size),
+            waiting=_steps(sibling for sibling, size in sizes if size),
             away=_steps(away),
             away_is_down=bool(down),
             restarted={
-                peer.seen.target.worker: (peer.memory.restarted, peer.memory.step_s.median)
-                for peer in peers
-                if peer.memory.restarted is not None
+                sibling.seen.target.worker: (sibling.memory.restarted, sibling.memory.step_s.median)
+                for sibling in siblings
+                if sibling.memory.restarted is not None
             }
             if stopped
             else {},
-            going=[peer.memory.stepped for peer in peers if peer.memory.stepped] if stopped else (),
+            going=[sibling.memory.stepped for sibling in siblings if sibling.memory.stepped] if stopped else (),
             varies_ratio=median_low(varies) if varies else 0.0,
         )
 
@@ -241,7 +243,7 @@ class Hang(Rule[Activity, SliceActivity]):
     def judged_in_part(self, seen: Observation) -> str | None:
         """Says so where samples come more rarely than its limits, and nothing looks between them."""
         interval_s = seen.sample.interval_s or 0.0
-        if seen.sample.is_looked_at is not False or interval_s <= _WARNING_S or _is_told(seen):
+        if seen.sample.is_activity_checked is not False or interval_s <= _WARNING_S or _is_told(seen):
             return None
         return f"not within {_WARNING_S / 60:.0f} min, samples come every {math.ceil(interval_s / 60)} min"
 
@@ -299,8 +301,8 @@ class Hang(Rule[Activity, SliceActivity]):
         )
 
 
-def _steps(peers: Iterable[Peer[Activity]]) -> Mapping[str, float | None]:
-    return {peer.seen.target.worker: peer.memory.step_s.median for peer in peers}
+def _steps(siblings: Iterable[Sibling[Activity]]) -> Mapping[str, float | None]:
+    return {sibling.seen.target.worker: sibling.memory.step_s.median for sibling in siblings}
 
 
 def _is_told(seen: Observation) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import Recent, alike_s
-from tpumon.analysis.findings.rule import SERVERS, Member, NeedsFewMoreSamples, Observation, Peer, Rule, Suspected
+from tpumon.analysis.findings.rule import SERVERS, Member, NeedsFewMoreSamples, Observation, Rule, Sibling, Suspected
 from tpumon.analysis.findings.rules.input_bound import input_share
 from tpumon.analysis.history import Moment
 from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
@@ -81,9 +81,9 @@ def _idle_words(seen: Observation) -> str:
     return f"the {_device(seen)} is idle {idle:.0%} of the time{where}"
 
 
-def _usual(peer: Peer[IdleAndInput]) -> float | None:
+def _usual(sibling: Sibling[IdleAndInput]) -> float | None:
     """Idle time of the last samples; that of the last one while they are few."""
-    return peer.seen.figures.idle_ratio if peer.memory.median is None else peer.memory.median
+    return sibling.seen.figures.idle_ratio if sibling.memory.median is None else sibling.memory.median
 
 
 class _WholeWorkers(Rule[IdleAndInput, Busiest | None]):
@@ -102,19 +102,19 @@ class _WholeWorkers(Rule[IdleAndInput, Busiest | None]):
             if seen.figures.idle_ratio is not None:
                 memory.add(seen.figures.idle_ratio)
 
-    def slice_stats(self, peers: Sequence[Peer[IdleAndInput]]) -> Busiest | None:
+    def slice_stats(self, siblings: Sequence[Sibling[IdleAndInput]]) -> Busiest | None:
         """The worker for which the others may wait; None: none stands out, or cores are seen, as in traces."""
-        live = [peer for peer in peers if peer.seen.state == "live"]
-        known = sorted((idle, peer.seen.target.worker) for peer in live if (idle := _usual(peer)) is not None)
-        steps = sorted(peer.seen.step_s or 0.0 for peer in live)
-        if len(known) < max(_FEWEST, len(live)) or any(peer.seen.figures.per_core for peer in live):
+        live = [sibling for sibling in siblings if sibling.seen.state == "live"]
+        known = sorted((idle, sibling.seen.target.worker) for sibling in live if (idle := _usual(sibling)) is not None)
+        steps = sorted(sibling.seen.step_s or 0.0 for sibling in live)
+        if len(known) < max(_FEWEST, len(live)) or any(sibling.seen.figures.per_core for sibling in live):
             return None
         (least, worker), (second, _), (most, _) = known[0], known[1], known[-1]
         is_one_job = steps[0] > 0 and steps[-1] <= alike_s(steps[0], 0.0)[1]
-        noise = median(peer.memory.spread for peer in live)
+        noise = median(sibling.memory.spread for sibling in live)
         stands_out = second - least > max(_LESS_RATIO, _APART * (most - second), _NOISES * noise)
-        most = min(most, max(peer.seen.figures.idle_ratio or 0.0 for peer in live))  # what is over waits no more
-        is_early = any(peer.memory.median is None for peer in live)
+        most = min(most, max(sibling.seen.figures.idle_ratio or 0.0 for sibling in live))  # what is over waits no more
+        is_early = any(sibling.memory.median is None for sibling in live)
         return Busiest(worker, least, most, is_early) if is_one_job and stands_out else None
 
     def may_wait(self, member: Member[IdleAndInput, Busiest | None]) -> Busiest | None:

@@ -11,7 +11,7 @@ from operator import itemgetter
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import alike_s
-from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Peer, Rule, graded
+from tpumon.analysis.findings.rule import PAUSING, SERVERS, Member, Observation, Rule, Sibling, graded
 from tpumon.analysis.findings.step_blocks import LIMIT_RATIO, Slow, StepBlocks
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, Figures, FindingDetail, KeptProgram, KeptSlowDown, KeptWorker
@@ -167,9 +167,11 @@ class SlowDown(Rule[StepBaselines, SliceSteps]):
         )
         return replace(kept, programs=programs)
 
-    def slice_stats(self, peers: Sequence[Peer[StepBaselines]]) -> SliceSteps:
+    def slice_stats(self, siblings: Sequence[Sibling[StepBaselines]]) -> SliceSteps:
         """Step times of the workers that run."""
-        programs = [one for peer in peers if peer.seen.state == "live" and (one := peer.memory.current) is not None]
+        programs = [
+            one for sibling in siblings if sibling.seen.state == "live" and (one := sibling.memory.current) is not None
+        ]
         steps = sorted(((one.steps.now_s or 0.0, one.steps.slow) for one in programs), key=itemgetter(0))
         return SliceSteps([now_s for now_s, _ in steps], [slow for _, slow in steps])
 

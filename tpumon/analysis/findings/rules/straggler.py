@@ -21,7 +21,7 @@ from tpumon.analysis.findings.recent import (
     chance,
     median_of_others,
 )
-from tpumon.analysis.findings.rule import SERVERS, Member, NeedsFewMoreSamples, Observation, Peer, Rule, graded
+from tpumon.analysis.findings.rule import SERVERS, Member, NeedsFewMoreSamples, Observation, Rule, Sibling, graded
 from tpumon.analysis.findings.rules.device.shares import op_time_ratio
 from tpumon.analysis.findings.slice_work import (
     COLLECTIVES_SHARE,
@@ -84,7 +84,7 @@ _NOBODY = SliceWork([], [], [])
 
 
 class Straggler(Rule[WorkAndWaiting, _Slices]):
-    """Worker, core or slice with more own work than the median of its peers, while its peers wait more."""
+    """Worker, core or slice with more own work than the median of its siblings, while its siblings wait more."""
 
     finding = "straggler"
     info_for = SERVERS
@@ -123,13 +123,13 @@ class Straggler(Rule[WorkAndWaiting, _Slices]):
             memory.core_waited = least
             memory.core_less.add(median_of_others(sorted(waited for waited, _ in cores), least) - least)
 
-    def slice_stats(self, peers: Sequence[Peer[WorkAndWaiting]]) -> _Slices:
+    def slice_stats(self, siblings: Sequence[Sibling[WorkAndWaiting]]) -> _Slices:
         """Last waiting and own work of the workers that are live, by slice."""
         by_slice: dict[str, list[tuple[WorkSeen, WorkAndWaiting]]] = {}
-        for peer in peers:
-            if peer.seen.state == "live" and peer.memory.last is not None:
-                known = by_slice.setdefault(peer.seen.target.slice or "", [])
-                known.append((peer.memory.last, peer.memory))
+        for sibling in siblings:
+            if sibling.seen.state == "live" and sibling.memory.last is not None:
+                known = by_slice.setdefault(sibling.seen.target.slice or "", [])
+                known.append((sibling.memory.last, sibling.memory))
         slices = {name: slice_work(known) for name, known in by_slice.items()}
         if len(slices) < FEWEST:
             return slices

@@ -20,7 +20,7 @@ RANKS = ("PyTorch/XLA", "JAX", "TensorFlow")
 """A PyTorch/XLA program may use JAX for its kernels, a JAX program TensorFlow for its input: the first one counts."""
 
 _OTHER_S = 10.0  # how long one of these waits for those before it to be used, if they are imported
-_SHORTEST_LOOK_S, _LONGEST_LOOK_S, _LOOK_RATIO = 0.01, 0.5, 0.05
+_SHORTEST_CHECK_S, _LONGEST_LOOK_S, _LOOK_RATIO = 0.01, 0.5, 0.05
 
 _servers: list[Server] = []
 _started: list[Any] = []  # what keeps servers alive: ours, unless the program has made it its own
@@ -170,4 +170,4 @@ def _wait_until(holds: Callable[[], bool], timeout_s: float = float("inf")) -> N
     """Looks often at first, twice a second at last."""
     start_s = time.monotonic()
     while not holds() and (elapsed_s := time.monotonic() - start_s) < timeout_s:
-        time.sleep(min(max(_SHORTEST_LOOK_S, elapsed_s * _LOOK_RATIO), _LONGEST_LOOK_S))
+        time.sleep(min(max(_SHORTEST_CHECK_S, elapsed_s * _LOOK_RATIO), _LONGEST_LOOK_S))

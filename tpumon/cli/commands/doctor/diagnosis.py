@@ -300,7 +300,7 @@ class _Look:
                 finally:
                     if profiler.costs_job:
                         name = server_name(target.address)
-                        self.traced_s[name] = self.traced_s.get(name, 0.0) + profiler.unpaid_s
+                        self.traced_s[name] = self.traced_s.get(name, 0.0) + profiler.current_traced_s
                 spared = tuple(
                     RpcAnswer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
                     for other in profilers[place:]

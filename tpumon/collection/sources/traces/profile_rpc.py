@@ -177,8 +177,8 @@ class Profiler:
         known = self.known
         return known.host_level == 0 and not known.device_planes and not known.signs.holds_tpu
 
-    def may_look(self, *, has_device: bool) -> bool:
-        """True if a short look at its device, or at its host, can tell, and does no harm."""
+    def may_check_activity(self, *, has_device: bool) -> bool:
+        """True if an activity check at its device, or at its host, can tell, and does no harm."""
         known = self.known
         return known.returns_traces and (has_device or (bool(known.host_level) and not known.may_hang))
 

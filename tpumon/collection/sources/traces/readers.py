@@ -33,7 +33,7 @@ _MOST_MEMORY = 0.15  # of the machine's, for each trace that is being read
 _PROGRAM = "tpumon.xspace.reader_process"
 
 
-class Readers:
+class ReaderPool:
     """A fixed number of processes that read traces; each is started when it is first needed.
 
     Args:
@@ -154,10 +154,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-QUICK = Readers(2, cpu_s=0.5, nice=0)
+QUICK = ReaderPool(2, cpu_s=0.5, nice=0)
 """For usual traces."""
 
-SLOW = Readers(1, cpu_s=1.0, nice=10)
+SLOW = ReaderPool(1, cpu_s=1.0, nice=10)
 """For traces that are large, or took QUICK too long."""
 
 atexit.register(QUICK.end)

@@ -16,7 +16,7 @@ _SPARSE_CORES = {"tpu_num_sparse_cores_to_trace": 1, "tpu_num_sparse_core_tiles_
 _ONE_CHIP = {"tpu_num_chips_to_profile_per_task": 1}
 
 
-class _Step(Struct, frozen=True):
+class _Stage(Struct, frozen=True):
     """A way to make traces lighter.
 
     Attributes:
@@ -30,11 +30,11 @@ class _Step(Struct, frozen=True):
     words: str = ""
 
 
-_STEPS = (
-    _Step(),
-    _Step(shorter=True),
-    _Step(options=_SPARSE_CORES, words="one tile of one SparseCore per chip is traced"),
-    _Step(options=_SPARSE_CORES | _ONE_CHIP, words="one chip of the host is traced"),
+_STAGES = (
+    _Stage(),
+    _Stage(shorter=True),
+    _Stage(options=_SPARSE_CORES, words="one tile of one SparseCore per chip is traced"),
+    _Stage(options=_SPARSE_CORES | _ONE_CHIP, words="one chip of the host is traced"),
 )
 
 
@@ -52,18 +52,18 @@ class TraceReducer:
         self._client = client
         self._connection = client.connection
         self._step = 0
-        self._last_allowed = len(_STEPS) - 1
+        self._last_allowed = len(_STAGES) - 1
 
     @property
     def options(self) -> Mapping[str, int]:
         """Options to send with the next trace."""
         self._forget_old_connection()
-        return _STEPS[self._step].options or {}
+        return _STAGES[self._step].options or {}
 
     @property
     def warning(self) -> FigureWarning | None:
         """A warning for readers of the figures; None if nothing is left out."""
-        words = _STEPS[self._step].words
+        words = _STAGES[self._step].words
         return FigureWarning("lighter", f"{words}, because whole traces overflow") if words else None
 
     def note_overflow(self, *, window_is_given: bool, knows_options: bool) -> bool:
@@ -78,13 +78,13 @@ class TraceReducer:
         """
         self._forget_old_connection()
         if self._step < self._last_allowed:
-            following = self._step + 1 + (_STEPS[self._step + 1].shorter and window_is_given)
-            if _STEPS[following].options is None or knows_options:
+            following = self._step + 1 + (_STAGES[self._step + 1].shorter and window_is_given)
+            if _STAGES[following].options is None or knows_options:
                 self._step = following
-                return _STEPS[following].shorter
-        elif self._step == len(_STEPS) - 1:
+                return _STAGES[following].shorter
+        elif self._step == len(_STAGES) - 1:
             # One chip did not help either: better all chips, in what part of the window there is.
-            self._step = self._last_allowed = len(_STEPS) - 2
+            self._step = self._last_allowed = len(_STAGES) - 2
         return False
 
     def give_up(self) -> None:
@@ -94,4 +94,4 @@ class TraceReducer:
     def _forget_old_connection(self) -> None:
         """Another server may have the port."""
         if self._client.connection != self._connection:
-            self._connection, self._step, self._last_allowed = self._client.connection, 0, len(_STEPS) - 1
+            self._connection, self._step, self._last_allowed = self._client.connection, 0, len(_STAGES) - 1

@@ -17,7 +17,7 @@ from tpumon.collection.sources.doctor_reports import COST, Examination, RpcAnswe
 from tpumon.collection.sources.traces import readers
 from tpumon.collection.sources.traces.backoff import Backoff
 from tpumon.collection.sources.traces.call_cost import PROBE_S, CallCost
-from tpumon.collection.sources.traces.cpu_use import COMPUTES, HOST_LOOK_S, CpuUse
+from tpumon.collection.sources.traces.cpu_use import COMPUTES, HOST_CHECK_S, CpuUse
 from tpumon.collection.sources.traces.idle_check import IdleCheck
 from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler, TraceRequest
 from tpumon.collection.sources.traces.reducer import TraceReducer
@@ -52,10 +52,10 @@ _CANNOT_BE_SEEN = (
 
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
-_SHORTEST_LOOK_S, _ROOM = 0.1, 1.25  # at a device that was busy: a window in which an op shows, wherever it begins
+_SHORTEST_CHECK_S, _ROOM = 0.1, 1.25  # at a device that was busy: a window in which an op shows, wherever it begins
 
 
-class _Trace(Struct, frozen=True):
+class _TakenTrace(Struct, frozen=True):
     """A trace, when its window began, how long it was to be, and if the trace is lighter."""
 
     xspace: memoryview
@@ -162,12 +162,12 @@ class TraceSource(ProfilerSource):
 
     def note_silence(self, query: Query) -> bool:
         """As in the base class; also where the user gave the window, if usual ones are rare and short ones tell."""
-        self.is_silent = self._shows_in_short(query)
+        self.is_silent = self._check_tells(query)
         return self.is_silent
 
-    def look_s(self, query: Query) -> float:
-        may_look = self._profiler.may_look(has_device=self._has_device)
-        is_of_use = self._shows_in_short(query) and not self.is_silent and may_look
+    def activity_check_s(self, query: Query) -> float:
+        may_check_activity = self._profiler.may_check_activity(has_device=self._has_device)
+        is_of_use = self._check_tells(query) and not self.is_silent and may_check_activity
         return self._cost.of_trace_s(self._short_s) if is_of_use else 0.0
 
     @property
@@ -175,14 +175,14 @@ class TraceSource(ProfilerSource):
         """True if the job's process may run something on its host, which has no device."""
         return not self._has_device and not self._cpu_use.is_idle(self._profiler.known.signs.pid)
 
-    def _shows_in_short(self, query: Query) -> bool:
-        return self._may_show_in_short(query) and not self._computes
+    def _check_tells(self, query: Query) -> bool:
+        return self._check_may_tell(query) and not self._computes
 
-    def _may_show_in_short(self, query: Query) -> bool:
+    def _check_may_tell(self, query: Query) -> bool:
         usual_s, allowed_s = query.window_s or self._window.length_s, (query.window_s and query.allowed_s) or 0.0
         if not self._has_device:
             is_known = self._cpu_use.is_known(self._profiler.known.signs.pid)
-            return usual_s > FIRST_WINDOW_S and is_known and self._profiler.may_look(has_device=False)
+            return usual_s > FIRST_WINDOW_S and is_known and self._profiler.may_check_activity(has_device=False)
         return self._had_steps and self._was_busy and usual_s > max(FIRST_WINDOW_S, 2 * self._short_s, allowed_s)
 
     async def anything_runs(self) -> bool:
@@ -191,7 +191,7 @@ class TraceSource(ProfilerSource):
         of_long_ones = self._cost.collecting_s, self._in_time_on, self._is_heavy
         try:
             returns_traces = await self._returns_traces()
-            if not self._profiler.may_look(has_device=self._has_device):
+            if not self._profiler.may_check_activity(has_device=self._has_device):
                 return True  # another server has the port by now: nothing says that it is silent
             level = 0 if self._has_device else None
             async with self._options.slots.slot(in_time=False, heavy=False, window_s=self._short_s) as answered:
@@ -208,7 +208,7 @@ class TraceSource(ProfilerSource):
             self._cost.collecting_s, self._in_time_on, self._is_heavy = of_long_ones
 
     @property
-    def unpaid_s(self) -> float:
+    def current_traced_s(self) -> float:
         """Seconds for which the query under way, or cut off, has traced the job."""
         return self._cost.traced_s
 
@@ -235,7 +235,7 @@ class TraceSource(ProfilerSource):
         if self.unanswered_s:
             self._profiler.spare_host(self.unanswered_s)
         if MEANING[error.reason].traced:
-            error.traced_s = self.unpaid_s
+            error.traced_s = self.current_traced_s
         if error.detail == "connection-refused":
             self._idle_check.forget_tried()
             self._had_steps = self.is_silent = self._window.shows_compiling = False
@@ -272,7 +272,7 @@ class TraceSource(ProfilerSource):
 
     async def _take(
         self, window_s: float, *, in_time: bool, returns_traces: bool, host_level: int | None = None
-    ) -> _Trace:
+    ) -> _TakenTrace:
         """Takes the trace. A worker that answered in time must do so again; others have the whole deadline."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         if self._profiler.known.may_hang and host_level != 0:
@@ -309,7 +309,7 @@ class TraceSource(ProfilerSource):
         took_s, self.unanswered_s = self._cost.end_call(stopped.seconds), 0.0
         self._cost.collecting_s = max(0.0, took_s - window_s)
         self._in_time_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
-        return _Trace(xspace, time_unix_s, window_s, is_lighter=is_lighter)
+        return _TakenTrace(xspace, time_unix_s, window_s, is_lighter=is_lighter)
 
     async def _read(self, xspace: memoryview, ops: int) -> TraceFigures:
         """Reads a trace: one that is large or takes long in the process for such traces. Raises as `Readers.read`."""
@@ -326,7 +326,7 @@ class TraceSource(ProfilerSource):
         self._is_heavy = is_large or cpu_s > readers.QUICK.cpu_s
         return trace_figures
 
-    async def _figures_of(self, trace: _Trace, query: Query) -> TraceFigures:
+    async def _figures_of(self, trace: _TakenTrace, query: Query) -> TraceFigures:
         try:
             return await self._read(trace.xspace, query.ops if query.level > 1 else 0)
         except SourceError as error:
@@ -339,7 +339,7 @@ class TraceSource(ProfilerSource):
             message = f"a bug in tpumon: {unexpected(error)}"
             raise self._error("internal", message) from error
 
-    async def _empty(self, trace: _Trace, error: SourceError, query: Query) -> SourceError:
+    async def _empty(self, trace: _TakenTrace, error: SourceError, query: Query) -> SourceError:
         """The error for an empty trace; after a few that can never hold anything else, tracing stops."""
         if (await asyncio.to_thread(outline, trace.xspace, count_events=False)).device_planes:
             self._profiler.saw_devices()
@@ -408,16 +408,16 @@ class TraceSource(ProfilerSource):
             self._was_busy = busy and not serves
             self._has_device = trace_figures.core_count > 0 or self._profiler.may_have_device
             op_s = _ROOM * (trace_figures.op_within_s or math.inf)
-            self._short_s = max(_SHORTEST_LOOK_S, op_s) if self._has_device else HOST_LOOK_S
+            self._short_s = max(_SHORTEST_CHECK_S, op_s) if self._has_device else HOST_CHECK_S
         if figures is not None and figures.step_time_s is not None:
             self._had_steps = True
             self._window.learn(figures.step_time_s.avg, figures.step_source)
-        elif figures is not None and self._window.compiles(figures.compile_ratio):
+        elif figures is not None and self._window.note_compiling(figures.compile_ratio):
             pass  # no step could end in it
         elif trace_figures is not None and serves and query.level > 1 and (trace_figures.stepless or not busy):
             self._had_steps = True
-            self._window.serve((query.allowed_s or 0.0) - self._cost.collecting_s)
-        elif trace_figures is None and (self._had_steps or self._shows_in_short(query)):
+            self._window.note_server_window((query.allowed_s or 0.0) - self._cost.collecting_s)
+        elif trace_figures is None and (self._had_steps or self._check_tells(query)):
             self.note_silence(query)
         elif trace_figures is not None and trace_figures.stepless:
             # A longer window would show no step either, unless this one was made for another program's short steps.
@@ -477,7 +477,7 @@ class TraceSource(ProfilerSource):
             await asyncio.to_thread(logdir.discard, session, trace_file_name(self._target.address))
 
     def _sample(
-        self, query: Query, trace_figures: TraceFigures, trace: _Trace, *, start_s: float, is_usual: bool
+        self, query: Query, trace_figures: TraceFigures, trace: _TakenTrace, *, start_s: float, is_usual: bool
     ) -> Sample:
         may_be_long = is_usual and not trace_figures.stepless and not trace_figures.truncated
         long_steps = self._window.warning(query, trace_figures.figures) if may_be_long else None
@@ -495,6 +495,6 @@ class TraceSource(ProfilerSource):
             cores=trace_figures.core_count if query.level > 1 else None,
             figures=of_level(figures_of_window(trace_figures, trace.window_s), query.level),
             truncated=trace_figures.truncated,
-            is_looked_at=self._may_show_in_short(query),
+            is_activity_checked=self._check_may_tell(query),
             warnings=(*trace_figures.warnings, *filter(None, [lighter, long_steps])),
         )

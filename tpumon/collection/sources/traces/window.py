@@ -36,6 +36,8 @@ _STARTS_WANTED = 3.25  # the same for steps from start to start: the run that be
 class Window:
     """Length of the next trace: about two steps, 100 ms to 2 s; up to 10 s once steps turn out not to fit.
 
+    The first one is 0.5 s long, 0.25 s while the job compiles; one of a server as long as is allowed.
+
     Steps from start to start (of modules, on the host) need a little more than three: a trace holds whole runs alone.
 
     Level 1 shows matrix units alone, which need no whole step: one step, from 100 ms to 500 ms.
@@ -89,7 +91,7 @@ class Window:
             self._longest_s, self._in_vain = min(LONGEST_WINDOW_S, 2 * self._longest_s), 0
         self._length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
 
-    def compiles(self, ratio: float | None) -> bool:
+    def note_compiling(self, ratio: float | None) -> bool:
         """Notes for what share of the last window, which held no step, the job compiled; returns whether that is why.
 
         A longer window would show no step either. As long as none is known the next ones are short: they cost the job
@@ -111,7 +113,7 @@ class Window:
         """
         return _COMPILING if self.shows_compiling else words
 
-    def serve(self, allowed_s: float) -> None:
+    def note_server_window(self, allowed_s: float) -> None:
         """Notes that the last window shows a server whose requests come at random times: the longer, the better.
 
         Args:

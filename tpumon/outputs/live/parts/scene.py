@@ -151,7 +151,7 @@ def exporter_failed(row: WorkerStatus) -> bool:
 
 def _with_figures(history: WorkerHistory) -> Sample | None:
     """A worker's last sample with figures, if only of its runtime."""
-    return history.last if history.last is not None and history.last.answered else history.answer
+    return history.last if history.last is not None and history.last.has_figures else history.answer
 
 
 class SceneMaker:

@@ -36,7 +36,7 @@ _WAYS_OUT = (
 )
 
 
-class AloneScreen(Screen):
+class SingleWorkerScreen(Screen):
     """One worker in place of a list."""
 
     name = "alone"

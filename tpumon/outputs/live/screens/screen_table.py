@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from tpumon.outputs.live.parts.controls import Controls
 from tpumon.outputs.live.screens.events_screen import EventsScreen
 from tpumon.outputs.live.screens.help_screen import HelpScreen
-from tpumon.outputs.live.screens.home_screens import AloneScreen, WaitingScreen
+from tpumon.outputs.live.screens.home_screens import SingleWorkerScreen, WaitingScreen
 from tpumon.outputs.live.screens.ops_screen import OpsScreen
 from tpumon.outputs.live.screens.screen import Key, Reply, Screen, opening
 from tpumon.outputs.live.screens.why_screen import WhyScreen
@@ -15,7 +15,7 @@ from tpumon.outputs.live.screens.worker_screen import WorkerScreen
 from tpumon.outputs.live.screens.workers_screen import WorkersScreen
 from tpumon.outputs.live.view_settings import KeySection, KeyWords
 
-HOMES: tuple[Screen, ...] = (WaitingScreen(), AloneScreen(), WorkersScreen())
+HOMES: tuple[Screen, ...] = (WaitingScreen(), SingleWorkerScreen(), WorkersScreen())
 """Screens for when nothing is open: the first that fits is shown."""
 
 SCREENS: tuple[Screen, ...] = (WorkerScreen(), WhyScreen(), EventsScreen(), OpsScreen(), HelpScreen())

@@ -450,7 +450,7 @@ class WorkerPage:
             window = "" if last.window_s is None else f", window {short_time(last.window_s)}"
             lines += self._text(
                 f"last at {clock(last.time_unix_s, self._now_unix_s)}{window}, answered in {step_word(last.took_s)}"
-                if last.answered
+                if last.has_figures
                 else f"last at {clock(last.time_unix_s, self._now_unix_s)}, failed after {step_word(last.took_s)}"
             )
         if history.traced_s:

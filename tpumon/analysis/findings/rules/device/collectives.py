@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from tpumon.analysis.findings.recent import alike_s
-from tpumon.analysis.findings.rule import Observation, Peer
+from tpumon.analysis.findings.rule import Observation, Sibling
 from tpumon.analysis.findings.rules.device.shares import WITHOUT_STEPS, LeastShares, ShareRule, op_time_ratio, step_of
 
 _MOST_STEPS = 100  # of unequal length: each is compared with each
@@ -25,13 +25,13 @@ class WaitRule(ShareRule):
     compares_slices = True
     waits = True
 
-    def slice_stats(self, peers: Sequence[Peer[None]]) -> LeastShares:
+    def slice_stats(self, siblings: Sequence[Sibling[None]]) -> LeastShares:
         """Least share by slice and program, over all that may step together with them."""
         shares: dict[_Step, float] = {}
         steps_s: dict[_Step, list[float]] = {}
         is_whole = True
-        for peer in peers:
-            seen, step = peer.seen, step_of(peer.seen)
+        for sibling in siblings:
+            seen, step = sibling.seen, step_of(sibling.seen)
             share = self.share(seen) if seen.state == "live" else None
             if share is not None:
                 shares[step] = min(share, shares.get(step, share))

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from tpumon.analysis.findings.rule import Member, Observation, Peer, Rule, graded
+from tpumon.analysis.findings.rule import Member, Observation, Rule, Sibling, graded
 from tpumon.model import Evidence, FindingDetail
 
 
@@ -68,7 +68,7 @@ class ShareRule(Rule[None, LeastShares]):
         """A share to compare it with; None: nothing but its limit."""
         return None
 
-    def slice_stats(self, _peers: Sequence[Peer[None]]) -> LeastShares:
+    def slice_stats(self, _peers: Sequence[Sibling[None]]) -> LeastShares:
         """Nothing where workers are not compared."""
         return _ALONE
 

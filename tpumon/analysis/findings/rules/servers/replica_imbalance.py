@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from tpumon.analysis.findings.recent import median_of_ascending
-from tpumon.analysis.findings.rule import Member, NeedsFewMoreSamples, Observation, Peer
+from tpumon.analysis.findings.rule import Member, NeedsFewMoreSamples, Observation, Sibling
 from tpumon.analysis.findings.rules.servers.server_rule import ServerRule, server_of
 from tpumon.model import Evidence, FindingDetail
 
@@ -66,9 +66,9 @@ class ReplicaImbalance(ServerRule[Load, Loads]):
         if busy_ratio is not None:
             memory.busy_ratio.append(busy_ratio)
 
-    def slice_stats(self, peers: Sequence[Peer[Load]]) -> Loads:
+    def slice_stats(self, siblings: Sequence[Sibling[Load]]) -> Loads:
         """Means of the replicas that have figures."""
-        there = {peer.seen.target.worker: peer.memory for peer in peers if self.judges(peer.seen.state)}
+        there = {sibling.seen.target.worker: sibling.memory for sibling in siblings if self.judges(sibling.seen.state)}
         return Loads(
             {worker: fmean(load.requests) for worker, load in there.items() if len(load.requests) >= _FEW},
             {worker: fmean(load.busy_ratio) for worker, load in there.items() if len(load.busy_ratio) >= _FEW},

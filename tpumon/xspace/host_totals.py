@@ -1,4 +1,4 @@
-"""One host's trace, read and added up: all that figures need, and nothing of the bytes."""
+"""One host's trace, read and added up: what figures need, but for top operations, which are read from its planes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tpumon.xspace.planes.core import (
     read_core_lines,
     read_sparse_core,
 )
-from tpumon.xspace.planes.space import Space, read_space
+from tpumon.xspace.planes.space import PlaneIndex, read_space
 from tpumon.xspace.served_programs import traced_programs
 from tpumon.xspace.steps.functions import (
     Function,
@@ -90,7 +90,7 @@ class TraceSteps(Struct, frozen=True, kw_only=True, eq=False):
     host: HostActivity | None
 
 
-class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class HostTotals(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One host's trace.
 
     Attributes:
@@ -152,7 +152,7 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return merge_tables([core.table for core in self.cores])
 
 
-def read_trace(xspace: bytes | BinaryIO) -> Trace:
+def read_host_totals(xspace: bytes | BinaryIO) -> HostTotals:
     """Reads a serialized XSpace of one host.
 
     Args:
@@ -161,11 +161,11 @@ def read_trace(xspace: bytes | BinaryIO) -> Trace:
     Raises:
         SourceError: as `tpumon.xspace.trace_figures.read_figures`.
     """
-    return trace_of(read_space(stored(xspace)))
+    return host_totals_of(read_space(stored(xspace)))
 
 
-def trace_of(space: Space, *, by_op: bool = False) -> Trace:
-    """Reads a trace whose planes are sorted already.
+def host_totals_of(space: PlaneIndex, *, by_op: bool = False) -> HostTotals:
+    """Adds up a trace whose planes are known by kind already.
 
     Args:
         space: the planes.
@@ -189,7 +189,7 @@ def trace_of(space: Space, *, by_op: bool = False) -> Trace:
         warnings = (FigureWarning("missing-cores", reason) for reason in truncation.reasons)
         return replace(trace, warnings=(*trace.warnings, *warnings))
 
-    def within(span_ps: tuple[int, int]) -> Trace:
+    def within(span_ps: tuple[int, int]) -> HostTotals:
         return _trace(space, hardware, [core.within(span_ps) for core in lines], truncation, ran=ran)[0]
 
     counted = within(truncation.span_ps or _NOTHING_PS)
@@ -203,8 +203,8 @@ _NOTHING_PS = (0, -1)  # a span that holds no event
 
 
 def _trace(
-    space: Space, hardware: Hardware, lines: Sequence[CoreLines], truncation: Truncation | None, *, ran: bool
-) -> tuple[Trace, Sequence[Core]]:
+    space: PlaneIndex, hardware: Hardware, lines: Sequence[CoreLines], truncation: Truncation | None, *, ran: bool
+) -> tuple[HostTotals, Sequence[Core]]:
     """The trace, and its cores.
 
     Args:
@@ -224,7 +224,7 @@ def _trace(
         span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
         duties += [(core_place(plane), read_sparse_core(plane, span_ps)) for plane in space.sparse_cores]
     window_ps = gpus.window_ps or _window(windows, steps.host, truncation)
-    trace = Trace(
+    trace = HostTotals(
         hardware=hardware,
         device_type=_device_type(space, hardware),
         core_count=len(space.gpus) if hardware == "GPU" else len(cores),
@@ -256,7 +256,7 @@ def _trace(
 
 
 def _served(
-    space: Space,
+    space: PlaneIndex,
     lines: Sequence[CoreLines],
     functions: Sequence[Function],
     cores: Sequence[Core],
@@ -276,7 +276,7 @@ def _served(
 
 
 def _find_steps(
-    space: Space, lines: Sequence[CoreLines], functions: tuple[Function, ...]
+    space: PlaneIndex, lines: Sequence[CoreLines], functions: tuple[Function, ...]
 ) -> tuple[TraceSteps, Sequence[Core], str | None]:
     """Finds out what the step is, and adds up the cores by it.
 
@@ -315,7 +315,7 @@ def _programs_ps(runs: Sequence[tuple[str, int, Ints, Ints]]) -> dict[str, int]:
     return times_ps
 
 
-def _host_for_steps(space: Space, functions: Sequence[Function]) -> HostActivity | None:
+def _host_for_steps(space: PlaneIndex, functions: Sequence[Function]) -> HostActivity | None:
     """Activity of the host's threads, for steps; where cores ran modules, only if the program marks its steps."""
     if space.host is None or (functions and not annotates_steps(space.host)):
         return None
@@ -328,7 +328,7 @@ def _host_for_steps(space: Space, functions: Sequence[Function]) -> HostActivity
     return replace(host, periods_s=(), reason=apart)
 
 
-def _host_for_times(space: Space, host: HostActivity | None, *, on_cores: bool) -> HostActivity | None:
+def _host_for_times(space: PlaneIndex, host: HostActivity | None, *, on_cores: bool) -> HostActivity | None:
     """Activity of the host's threads, for the shares of time; None without events of the host.
 
     Of its steps it says nothing where nobody needs them.
@@ -364,7 +364,7 @@ def _host_part(host: HostActivity | None, windows: Sequence[tuple[int, int]]) ->
     )
 
 
-def _device_type(space: Space, hardware: Hardware) -> str | None:
+def _device_type(space: PlaneIndex, hardware: Hardware) -> str | None:
     if hardware == "TPU":
         return text_of(space.tensor_cores[0].stats.get("device_type_string"))
     if hardware == "GPU":
@@ -372,13 +372,13 @@ def _device_type(space: Space, hardware: Hardware) -> str | None:
     return "CPU"
 
 
-def _peak(space: Space, hardware: Hardware, cores: Sequence[CoreLines]) -> Peak:
+def _peak(space: PlaneIndex, hardware: Hardware, cores: Sequence[CoreLines]) -> Peak:
     planes = Counter(core.place.chip for core in cores if core.place.chip is not None)
     stats = space.tpu_planes[0].stats if space.tpu_planes else {}
     return peak_of(stats, _device_type(space, hardware), max(planes.values(), default=1))
 
 
-def _mxu_counter(space: Space) -> float | None:
+def _mxu_counter(space: PlaneIndex) -> float | None:
     """The profiler's own ratio; None for what cannot be one."""
     percent = space.host.stats.get("matrix_unit_utilization_percent") if space.host else None
     return percent / 100 if isinstance(percent, (int, float)) and 0 <= percent <= 100 else None
@@ -394,7 +394,7 @@ def _window(
     return host.window_ps if host else None
 
 
-def _warnings(space: Space, cores: Sequence[Core], capped: str | None) -> tuple[FigureWarning, ...]:
+def _warnings(space: PlaneIndex, cores: Sequence[Core], capped: str | None) -> tuple[FigureWarning, ...]:
     warnings = [FigureWarning("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
     warnings += [FigureWarning("capped", words) for words in (*space.capped, *filter(None, [capped]))]
     if dropped := sum(core.dropped for core in cores):

@@ -66,11 +66,11 @@ def with_source(work, process=None, host_level=None, **given):
 
 async def looked(source, process):
     """What short looks cost and tell: while the job computes, and when it does not; if short windows follow silence."""
-    costs_s = [source.look_s(QUERY)]
+    costs_s = [source.activity_check_s(QUERY)]
     await source.fetch(QUERY)
-    costs_s.append(source.look_s(QUERY))
+    costs_s.append(source.activity_check_s(QUERY))
     process.computes = False
-    costs_s.append(source.look_s(QUERY))
+    costs_s.append(source.activity_check_s(QUERY))
     seen = [await source.anything_runs() for _ in range(2 if costs_s[-1] else 0)]
     return costs_s, seen, source.note_silence(QUERY)
 
@@ -105,8 +105,8 @@ def test_no_look_at_the_host_of_another_server_that_has_the_port_by_now():
     async def work(source, process):
         await source.fetch(QUERY)
         process.computes = False
-        source.look_s(QUERY)
-        assert source.look_s(QUERY) > 0
+        source.activity_check_s(QUERY)
+        assert source.activity_check_s(QUERY) > 0
         source._profiler.forget()
         source._profiler._host_events = replace(source._profiler._host_events, level=0)
         return await source.anything_runs()
@@ -126,7 +126,7 @@ def test_a_job_that_does_nothing_is_asked_in_short_windows_until_it_computes():
 
     async def work(source, process):
         await source.fetch(QUERY)
-        assert source.look_s(QUERY) == 0.0, "it computes"
+        assert source.activity_check_s(QUERY) == 0.0, "it computes"
         said = []
         for process.computes in (False, False, True, False):
             with pytest.raises(SourceError) as failed:
