@@ -40,13 +40,13 @@ class FeedSettings(Struct, frozen=True, kw_only=True):
         nearby_level: a tpumon of this host of at least this level may be read instead of sampling; None: none may.
         exports: outputs beside the one on stdout.
         output_settings: of all outputs, the one on stdout included.
-        state: directory in which verdicts are kept for the next start; None: a restart forgets them.
+        state_dir: directory in which verdicts are kept for the next start; None: a restart forgets them.
     """
 
     source: EventSource
     nearby_level: int | None = None
     exports: Sequence[Export] = ()
-    state: str | None = None
+    state_dir: str | None = None
     output_settings: OutputSettings = field(default_factory=OutputSettings)
 
 
@@ -88,7 +88,9 @@ class Feed:
         self._reported_drops = False
         self._stack = ExitStack()
         self._analysis = Analysis(settings.output_settings.thresholds)
-        self._state = None if settings.state is None else StateFile(settings.state, host=settings.source.takes_samples)
+        self._state = (
+            None if settings.state_dir is None else StateFile(settings.state_dir, host=settings.source.takes_samples)
+        )
         self._cannot_keep = False
         self._has_failed = False
         if remembers:
@@ -223,7 +225,7 @@ class Feed:
             self._cannot_keep = False
         except Exception as error:  # noqa: BLE001 - nothing that is kept is worth the run
             if not self._cannot_keep:
-                _log.warning("--state %s: %s; it is tried again", self._settings.state, reason(error))
+                _log.warning("--state %s: %s; it is tried again", self._settings.state_dir, reason(error))
             self._cannot_keep = True
 
     def _note_drops(self) -> None:

@@ -74,7 +74,7 @@ class OnChange(Output):
 
     def on_update(self, update: Update) -> None:
         """Notes what changed. What an exporter remembers happened before, and runs nothing."""
-        if not update.past:
+        if not update.is_past:
             self._changes += update.changes
 
     def tick(self, _now_unix_s: float) -> None:

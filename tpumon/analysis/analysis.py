@@ -384,7 +384,7 @@ class Analysis:
                 finders=self._histories.finders,
                 findings=no_later(self._findings(there), now_unix_s),
                 changes=self._changes.all(),
-                past=self._past,
+                last_past_change=self._past,
                 average=self._average.series,
                 exporters_missing=self._upstream.missing(),
                 exporters_unheard=self._histories.unheard,
@@ -473,7 +473,7 @@ class Analysis:
             judgement.judged_upstream = True
             if history is not None:
                 judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
-        return Update(time_unix_s=self._stale_at_unix_s, changes=self._changes.pop_new(), past=is_first)
+        return Update(time_unix_s=self._stale_at_unix_s, changes=self._changes.pop_new(), is_past=is_first)
 
     def _adopt_findings(self, snapshot: StatusSnapshot, judgement: Judgement) -> None:
         """Adopts the present findings of a worker: later samples of other workers may have explained some."""

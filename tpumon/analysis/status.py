@@ -205,7 +205,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         finders: by name, health of each way in which workers are found.
         findings: what is wrong, the worst first.
         changes: what changed and is remembered, oldest first.
-        past: number of the last change that exporters remembered when they were first read; 0: there is none.
+        last_past_change: number of the last change that exporters remembered when they were first read; 0: there is none.
         average: the average of each figure over all workers, over time; None if it is not remembered.
         exporters_missing: names of exporters that have handed on nothing yet.
         exporters_unheard: names of exporters that do not answer, and whose workers nobody knows.
@@ -217,7 +217,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
     finders: Mapping[str, bool] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     changes: tuple[Change, ...] = ()
-    past: int = 0
+    last_past_change: int = 0
     average: RollupSeries | None = None
     exporters_missing: frozenset[str] = frozenset()
     exporters_unheard: tuple[str, ...] = ()
@@ -294,7 +294,7 @@ class Update(Struct, frozen=True, kw_only=True):
         status: of its worker; None: it is not followed.
         findings: findings of its worker, the worst first.
         changes: what changed, oldest first, of other workers too.
-        past: True if the changes happened before this process looked: an exporter remembers them.
+        is_past: True if the changes happened before this process looked: an exporter remembers them.
     """
 
     time_unix_s: float
@@ -303,7 +303,7 @@ class Update(Struct, frozen=True, kw_only=True):
     status: WorkerStatus | None = None
     findings: tuple[Finding, ...] = ()
     changes: tuple[Change, ...] = ()
-    past: bool = False
+    is_past: bool = False
 
     def with_ops(self, most: int) -> Update:
         """The update with at most `most` top operations, and categories, of its sample."""

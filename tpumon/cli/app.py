@@ -202,7 +202,7 @@ def serve_command(
         source=feed.source.waiting_for_targets(),
         nearby_level=None,
         output_settings=replace(feed.output_settings, expose=expose),
-        state=state or os.environ.get("STATE_DIRECTORY") or None,
+        state_dir=state or os.environ.get("STATE_DIRECTORY") or None,
     )
     return partial(serve.run, feed)
 
@@ -329,7 +329,7 @@ def _judged(
     feed = at_moment(feed_of(context, at_once, thresholds), verdict.at)
     if feed.source.is_over and is_given_beside(context, "state", "from_"):
         raise UsageError("--state goes on from the last run, and --from a recording is over: leave out one of them")
-    return replace(feed, state=None if feed.source.is_over else verdict.state or None), needs
+    return replace(feed, state_dir=None if feed.source.is_over else verdict.state or None), needs
 
 
 @command("events")

@@ -88,7 +88,7 @@ def with_one_sampler(settings: FeedSettings) -> FeedSettings:
         page.name,
         user_named(page.uid),
     )
-    return replace(settings, source=NearbySource(page, settings.source), state=None)  # it keeps its own
+    return replace(settings, source=NearbySource(page, settings.source), state_dir=None)  # it keeps its own
 
 
 @contextmanager

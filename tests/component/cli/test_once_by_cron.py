@@ -50,7 +50,7 @@ def cron(monkeypatch, tmp_path, capsys):
 
     def run(job, state=tmp_path / "kept", output="text", minutes=MINUTES):
         now[0] += 60 * minutes
-        feed = FeedSettings(source=job, state=None if state is None else str(state))
+        feed = FeedSettings(source=job, state_dir=None if state is None else str(state))
         status = once.run(feed=feed, needs=Needs(samples=3), output=output)
         return status, capsys.readouterr().out
 

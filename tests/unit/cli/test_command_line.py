@@ -263,15 +263,15 @@ def test_once_samples_at_its_own_pace(monkeypatch):
 @pytest.mark.parametrize("command", ["once", "why"])
 def test_kept_state_of_a_check_is_where_any_option_says(command, monkeypatch, tmp_path):
     """What cron runs may have it in the environment or the file; a recording has no next run."""
-    assert settings(command).feed.state is None
+    assert settings(command).feed.state_dir is None
     monkeypatch.setenv("TPUMON_STATE", "e")
-    assert settings(command).feed.state == "e"
-    assert settings(command, "--state", "d").feed.state == "d"
-    assert settings(command, "--from", str(tmp_path)).feed.state is None
+    assert settings(command).feed.state_dir == "e"
+    assert settings(command, "--state", "d").feed.state_dir == "d"
+    assert settings(command, "--from", str(tmp_path)).feed.state_dir is None
     with pytest.raises(UsageError, match="--from a recording is over: leave out one of them"):
         settings(command, "--from", str(tmp_path), "--state", "d")
     monkeypatch.setenv("TPUMON_STATE", "")
-    assert settings(command).feed.state is None
+    assert settings(command).feed.state_dir is None
 
 
 def test_how_a_server_is_asked_belongs_to_from(tmp_path):

@@ -517,7 +517,7 @@ def test_what_a_recording_or_a_summary_ends_is_refused_in_the_file_too(config, t
     with pytest.raises(UsageError, match=r"^--state goes on from the last run"):
         settings("once")
     config('state = "s"\nfilter = "w0"\nexplain = true\nsimulate = "v5e-8"')
-    assert settings("once", "--from", f"{tmp_path}/day.jsonl").feed.state is None
+    assert settings("once", "--from", f"{tmp_path}/day.jsonl").feed.state_dir is None
     with pytest.raises(UsageError, match=r"^--filter shows some workers"):
         settings()
     config('filter = "w0"\nsimulate = "v5e-8"')

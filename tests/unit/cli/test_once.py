@@ -691,6 +691,6 @@ def test_of_another_tpumon_that_is_read_nothing_is_kept(monkeypatch):
         return SimpleNamespace(name="tpumon serve", uid=0)
 
     monkeypatch.setattr(enough_samples, "find_nearby", nearby)
-    settings = FeedSettings(source=LOCAL, nearby_level=2, state="kept")
-    assert enough_samples.with_one_sampler(settings).state is None
-    assert enough_samples.with_one_sampler(replace(settings, nearby_level=None)).state == "kept"
+    settings = FeedSettings(source=LOCAL, nearby_level=2, state_dir="kept")
+    assert enough_samples.with_one_sampler(settings).state_dir is None
+    assert enough_samples.with_one_sampler(replace(settings, nearby_level=None)).state_dir == "kept"

@@ -43,7 +43,7 @@ def run(
     with collected(feed, needs) as status:
         needed = feed.output_settings.thresholds.sustained
         few, unsure = unjudged(status, needed), unsure_of(status, needed)
-        answer = verdict_on(status, few, keeps=feed.state is not None, recorded=feed.source.is_over)
+        answer = verdict_on(status, few, keeps=feed.state_dir is not None, recorded=feed.source.is_over)
         answer = told_when(answer, feed, needs, status)
         rows = [
             _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.status)

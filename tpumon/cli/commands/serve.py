@@ -22,7 +22,7 @@ def run(settings: FeedSettings) -> int:
     """
     try:
         with Feed(settings, consumer=None) as feed:
-            if settings.state is None:
+            if settings.state_dir is None:
                 _log.info("a restart of tpumon forgets since when workers are as they are; to keep it: --state DIR")
             for _ in feed.updates():
                 pass

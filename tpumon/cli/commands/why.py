@@ -78,7 +78,7 @@ def judged(feed: FeedSettings, status: FleetStatus) -> FleetVerdict:
     """The answer; of a profile, one sample is enough."""
     sustained = feed.output_settings.thresholds.sustained
     too_few = frozenset[str]() if _is_profile(feed.source) else unjudged(status, sustained)
-    return verdict_on(status, too_few, keeps=feed.state is not None, recorded=feed.source.is_over)
+    return verdict_on(status, too_few, keeps=feed.state_dir is not None, recorded=feed.source.is_over)
 
 
 @contextmanager

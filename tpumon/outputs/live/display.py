@@ -143,7 +143,7 @@ class Display(Output):
         status = self._controls.latest.status
         if self._last_change is None:
             self._last_change = status.changes[-1].number if status.changes else 0
-        self._last_change = max(self._last_change, status.past)  # what happened before is no news
+        self._last_change = max(self._last_change, status.last_past_change)  # what happened before is no news
         first = self._last_change == 0
         for change in status.changes_after(self._last_change):
             self._last_change = change.number
