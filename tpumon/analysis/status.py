@@ -205,7 +205,7 @@ class FleetStatus(Struct, frozen=True, kw_only=True):
         finders: by name, health of each way in which workers are found.
         findings: what is wrong, the worst first.
         changes: what changed and is remembered, oldest first.
-        last_past_change: number of the last change that exporters remembered when they were first read; 0: there is none.
+        last_past_change: number of the last change that exporters remembered when first read; 0: there is none.
         average: the average of each figure over all workers, over time; None if it is not remembered.
         exporters_missing: names of exporters that have handed on nothing yet.
         exporters_unheard: names of exporters that do not answer, and whose workers nobody knows.
