@@ -62,7 +62,7 @@ def blocks(memory: Memory) -> list[Block]:
     else:
         made.append(Lines(title="In use", lines=("the trace has no event of a memory allocator",)))
     if not memory.programs:
-        return [*made, Lines(title="Programs", lines=("the trace has no HLO; a profile of level 0 does",))]
+        return [*made, Lines(title="Programs", lines=("the trace has no HLO; that of a real job by level 0 does",))]
     note = "an output that is an argument, too, counts as an argument; temporary buffers share their space"
     made.append(
         Table(
