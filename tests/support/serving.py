@@ -104,8 +104,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(directory: Path, load: str, *options: str) -> Iterator[Server]:
-    """A server under load, its programs compiled; the test is skipped where there is none."""
+def serving(directory: Path, load: str, *options: str, **variables: str) -> Iterator[Server]:
+    """A server under load, its programs compiled; skipped where there is none. `variables`: of its process."""
     if not LOOP.exists():
         pytest.skip(f"{LOOP}: not there")
     python = jax_python("0.10.2")
@@ -119,7 +119,7 @@ def serving(directory: Path, load: str, *options: str) -> Iterator[Server]:
         process = subprocess.Popen(
             [python, JOBS / "serving.py", LOOP, times, readings, "--profiler-port", str(port), "--log", log, *more],
             cwd=directory / "cwd",
-            env=environment(directory) | SMALL | {"NPROC": "1"},  # XLA: one thread of a program
+            env=environment(directory) | SMALL | {"NPROC": "1"} | variables,  # XLA: one thread of a program
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -151,3 +151,17 @@ def test_a_server_that_stops_amid_requests_is_stuck_after_a_minute(tmp_path):
     assert above_info(each.values() for each in before) == set()
     assert stuck["severity"] == "critical"
     assert stopped_s - 5.0 < stuck["since_unix_s"] < stopped_s + 10.0
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3000)
+def test_a_server_that_compiles_after_its_first_half_hour_is_told_while_requests_wait(tmp_path):
+    with serving(tmp_path, "2600@0.5", "--host-pause-ms", "60", FORGET_AFTER_S="1830") as server:
+        options = ("--output", "jsonl", "--service-addr", server.address, "--server-metrics", server.page)
+        with Tpumon(*options) as process:
+            told = lambda: "compiling-while-serving" in (findings(process.out) or [{}])[-1]  # noqa: E731
+            process.wait_for(told, 2400)
+            *before, found = findings(process.out)
+    assert len(before) > 50
+    assert above_info(each.values() for each in before) <= {"host-gap"}, "the pauses of its host are one"
+    assert found["compiling-while-serving"]["severity"] == "warning"

@@ -3,13 +3,17 @@
 Of each of its steps it writes how long the model's program takes at least (processor time), and at most (until somebody
 who waits for it runs again); of each reading of its page, when that was and how many tokens it said.
 
+With FORGET_AFTER_S it forgets its compiled programs again and again from then on, as a server whose sizes vary.
+
 python serving.py SERVING_LOOP PROGRAM_TIMES PAGE_READINGS [OPTIONS OF THE LOOP]
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -48,6 +52,15 @@ def text(metrics):
     return body
 
 
+def forget():
+    time.sleep(float(os.environ["FORGET_AFTER_S"]))
+    while True:
+        jax.clear_caches()
+        time.sleep(0.4)
+
+
+if "FORGET_AFTER_S" in os.environ:
+    threading.Thread(target=forget, daemon=True).start()
 with Path(TIMES).open("w", buffering=1) as times, Path(READINGS).open("w", buffering=1) as readings:
     loop.Engine._execute, loop.Engine._run, loop.Metrics.text = timed, run, text
     loop.main()
