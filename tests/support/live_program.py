@@ -68,7 +68,6 @@ class Told:
     """A display that shows what it was told."""
 
     wants_mouse = True
-    waits = False
 
     def __init__(self, what, log):
         self.what, self.log = what, log
@@ -109,6 +108,9 @@ class Told:
                  f"delivered {self.delivered}", *(f"notice {line}" for line in self.notices[-5:])]  # fmt: skip
         bottom = [[]] * (height - len(texts) - 1) + [[Segment("bottom".ljust(width, "."))]]
         return ([[Segment(text)] for text in texts] + bottom)[:height]
+
+    def pause_s(self, busy_s):
+        return min(max(0.25, min(busy_s / 0.002, 1.0), busy_s / 0.01), 5.0)
 
     def pop_alarm(self):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from operator import attrgetter
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from msgspec.structs import replace
 
@@ -346,12 +346,27 @@ def csv_columns() -> Mapping[str, Callable[[Figures], Scalar]]:
     return columns
 
 
+def csv_numbers() -> frozenset[str]:
+    """Names of the CSV columns of figures that are numbers."""
+    names = (name for figure in FIGURES for name in figure.fields)
+    return frozenset(column for name in names if not any(map(_is_text, _kinds(name))) for column in _columns(name))
+
+
 _hints = cache(get_type_hints)  # it evaluates the annotations of all fields
 
 
-def _columns(name: str) -> Mapping[str, Callable[[Figures], Scalar]]:
+def _kinds(name: str) -> set[Any]:
+    """The types of a field's values."""
     owner = ServerFigures if name.startswith("server.") else Figures
-    kinds = {*get_args(_hints(owner)[name.removeprefix("server.")])}
+    return {*get_args(_hints(owner)[name.removeprefix("server.")])}
+
+
+def _is_text(kind: Any) -> bool:
+    return kind is str or get_origin(kind) is Literal
+
+
+def _columns(name: str) -> Mapping[str, Callable[[Figures], Scalar]]:
+    kinds = _kinds(name)
     stem, _, unit = name.replace(".", "_").rpartition("_")
     if Percentiles in kinds:
         return {f"{stem}_{key}_{unit}": _item(name, key) for key in ("p50", "p95")}

@@ -314,14 +314,13 @@ def test_many_samples_are_few_frames(live):
     terminal.send("q").end()
 
 
-@pytest.mark.parametrize(("waits", "pause_s"), [(True, 0.25), (False, 5.0)])
-def test_a_table_of_workers_that_wait_delays_no_other_picture(monkeypatch, waits, pause_s):
-    """With 2,000 workers it takes so long that the first figures would be shown seconds after they came."""
+def test_the_next_picture_waits_as_long_as_the_display_says(monkeypatch):
+    """It is told what the last one took."""
     busy_s = iter((1.0, 2.0))
     monkeypatch.setattr(live_loop.time, "thread_time", lambda: next(busy_s))
     display = SimpleNamespace(
-        waits=waits, wants_mouse=False, pop_alarm=lambda: False, refresh=lambda _now: None, render=lambda *_size: [],
-        changes_at=lambda _now: None,
+        pause_s=lambda busy_s: 3 * busy_s, wants_mouse=False, pop_alarm=lambda: False, refresh=lambda _now: None,
+        render=lambda *_size: [], changes_at=lambda _now: None,
     )  # fmt: skip
     screen = SimpleNamespace(size=lambda: (80, 24), use_mouse=lambda _wanted: None, show=lambda *_picture: None)
     loop = live_loop._Loop(display, lambda: ((), False), -1, print, -1, screen, None, None)
@@ -329,7 +328,7 @@ def test_a_table_of_workers_that_wait_delays_no_other_picture(monkeypatch, waits
         loop._draw(100.0)
     finally:
         loop.close()
-    assert loop._refresh_due_s == 100.0 + pause_s
+    assert loop._refresh_due_s == 103.0
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,21 @@ def test_a_row_per_sample_with_the_columns_of_csv(tape, tmp_path, monkeypatch, c
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["s.parquet"]
 
 
+def test_every_column_but_names_and_words_is_a_number(tape, tmp_path):
+    """Also one whose name does not say so."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert run(tape, tmp_path / "s.parquet") == 0
+    types = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "s.parquet")}
+    assert types.pop("time") == "timestamp[us, tz=UTC]"
+    assert types.pop("simulated") == "bool"
+    texts = {name for name, type_ in types.items() if type_ == "string"}
+    assert texts == {
+        *("worker", "address", "job", "slice", "job_kind", "source", "device_type", "mxu_method", "step_source"),
+        *("step_name", "server_device_time_source", "error_source", "error_reason", "error_message"),
+    }
+    assert {type_ for name, type_ in types.items() if name not in texts} == {"double"}
+
+
 def test_what_cannot_be_written_is_said(tape, tmp_path):
     """A name of another format, a directory that is not there, a recording that is not there."""
     pytest.importorskip("pyarrow.parquet")

@@ -256,6 +256,22 @@ def test_it_plays_faster_and_stops_at_the_end(watching):
     assert watching.at == FIRST
 
 
+def test_a_picture_comes_each_second_at_every_speed_however_long_it_takes(watching, monkeypatch):
+    """Then it plays slower: nothing is passed by unseen; a key goes on from what is shown."""
+    watching.press(*"<" * 6, " ", "x", "x", "x")
+    assert watching.player.pause_s(0.05) == 0.25
+    assert watching.player.pause_s(5.0) == 1.0
+    before = watching.at
+    monkeypatch.setattr(player, "_READ_S", 0.0)
+    watching.after(1)
+    assert 0 < watching.at - before <= 120
+    assert "RECORDED 600x" in watching.picture
+    watching.now += 1
+    before = watching.at - 600
+    assert watching.press(" ").at == before
+    assert watching.player.pause_s(5.0) == 5.0
+
+
 def test_a_speed_is_chosen_while_it_stands_and_starts_nothing(watching):
     """The screen says which: it plays with that."""
     watching.press(*"<" * 6, "x")
@@ -341,7 +357,7 @@ def test_a_change_is_found_however_far_it_is_and_so_is_an_end(quiet, key, start,
 
 @pytest.mark.parametrize(("key", "start", "words"), [("[", None, "since"), ("]", START, "up to")])
 def test_while_a_far_change_is_looked_for_the_view_says_so_and_takes_keys(quiet, monkeypatch, key, start, words):
-    monkeypatch.setattr(player, "_SEARCH_S", 0.0)
+    monkeypatch.setattr(player, "_READ_S", 0.0)
     watching = Watching(quiet, start)
     watching.player.press(key)
     watching.after(0)

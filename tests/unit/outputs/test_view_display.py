@@ -71,13 +71,16 @@ def test_the_state_is_said_with_its_reason(samples, words):
 
 def test_it_waits_until_something_is_heard_of_a_worker():
     display = empty_display()
-    waits = [display.waits]
+    waits, pauses_s = [display.waits], [display.pause_s(1.0)]
     targets = tuple(Target(worker=worker, address=f"{worker}:1") for worker in "ab")
     for step in (lambda: display.add(Workers(targets=targets)), lambda: display.add(failed("b"))):
         step()
         display.refresh(NOW)
         waits.append(display.waits)
+        pauses_s.append(display.pause_s(1.0))
     assert waits == [True, True, False]
+    assert pauses_s == [0.25, 0.25, 5.0], "a table of 2,000 that wait delays no first figures"
+    assert [display.pause_s(busy_s) for busy_s in (0.0001, 0.001, 0.005, 0.02)] == [0.25, 0.5, 1.0, 2.0]
 
 
 def test_without_a_worker_it_says_what_to_do():

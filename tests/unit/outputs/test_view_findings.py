@@ -191,6 +191,24 @@ def test_all_findings_are_explained():
     assert "WORKER" in screen(display), "the same key closes it"
 
 
+@pytest.mark.parametrize(
+    ("width", "title"),
+    [
+        (60, [f" X straggler · critical · since {SINCE} or earlier", "    high confidence"]),
+        (47, [" X straggler · critical", f"    since {SINCE} or earlier · high confidence"]),
+        (30, [" X straggler · critical", f"    since {SINCE} or earlier", "    high confidence"]),
+        (20, [" X straggler", "    critical", f"    since {SINCE}…", "    high confidence"]),
+    ],
+)
+def test_a_title_that_is_too_long_goes_on_below_and_is_never_cut_unseen(width, title):
+    """A begin without `or earlier` would be another one."""
+    display = told(finding(name_of(0), since_or_earlier=True, confidence="high"))
+    press(display, "w")
+    texts = [line.rstrip() for line in lines(display, width, 30)]
+    first = texts.index(title[0])
+    assert texts[first : first + len(title)] == title
+
+
 def test_a_workers_page_says_what_cannot_be_judged_of_that_worker():
     """Also where an exporter says it; on the page of all workers, of how many."""
     answers = [answered(name) for name in (name_of(0), name_of(1))]

@@ -73,7 +73,37 @@ def test_a_gap_says_in_which_state_the_worker_was(state):
     groups = [(each, len(list(group))) for each, group in groupby(states)]
     assert [each for each, _ in groups] == [None, state, None, state, None]
     assert groups[1][1] == pytest.approx(20, abs=1)  # 5 s a column
-    assert groups[3][1] == pytest.approx(12, abs=2)  # a minute, no longer
+    # A minute, no longer; of one that answered next, only its query.
+    assert groups[3][1] == pytest.approx(1 if state == "down" else 12, abs=2)
+
+
+@pytest.mark.parametrize("width", [61, 121, 241])  # 10, 5 and 2.5 s a column
+def test_down_is_drawn_for_the_time_of_its_queries_and_not_until_the_next_answer(width):
+    """On every zoom: after the last query without an answer nobody knows when the worker was there again."""
+    series = RollupSeries(tuple(COMPARED))
+    course = [*((at, "live", 0.5) for at in range(0, 300, 2)), (300, "down", None), (304, "down", None)]
+    for at, state, value in [*course, *((at, "live", 0.5) for at in range(330, 600, 2))]:
+        series.add(NOW + at, state, [value] * len(COMPARED))
+    columns = drawn(series, 598, width, end_unix_s=NOW + 598)
+    length_s = 598 / (width - 1)
+    groups = [(each, len(list(group))) for each, group in groupby(columns.states)]
+    assert [each for each, _ in groups] == [None, "down", None]
+    assert groups[1][1] * length_s <= 4 + 2 * length_s
+    empty_s = sum(math.isnan(band[1]) for band in columns.bands) * length_s
+    assert empty_s == pytest.approx(30, abs=2 * length_s)
+
+
+def test_what_lasts_after_a_column_is_its_last_answer():
+    """Not what was before it in the same column."""
+    series = RollupSeries(tuple(COMPARED))
+    for at, state, value in [(0, "live", 0.5), (104, "live", 0.5), (106, "down", None), (146, "down", None)]:
+        series.add(NOW + at, state, [value] * len(COMPARED))
+    states = drawn(series, 150, 16, end_unix_s=NOW + 150).states
+    assert [each for each, _ in groupby(states[-5:])] == ["down"]
+    series.add(NOW + 148, "no-activity", [None] * len(COMPARED))
+    series.add(NOW + 190, "no-activity", [None] * len(COMPARED))
+    states = drawn(series, 190, 20, end_unix_s=NOW + 190).states
+    assert states[-4:] == ["no-activity"] * 4
 
 
 def test_the_marks_of_gaps_are_in_the_lowest_line_and_in_the_title():

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from tpumon.collection.recording import Recording
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Sample
+from tpumon.model.figure_table import csv_numbers
 from tpumon.system.console import show
 from tpumon.system.extras import how_to_install
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 from tpumon_exporters.comma_separated import COLUMNS
 
 _BATCH = 5000  # samples in memory at a time
-
-_NUMBER = re.compile(r".*_(s|ratio|bytes|count)|cores")
 
 
 def run(*, recording: str, to: str) -> int:
@@ -41,7 +39,8 @@ def run(*, recording: str, to: str) -> int:
         recorded.span_unix_s()
     except UsageError as error:
         raise UsageError(str(error).removeprefix("--from ").removesuffix(", or http://HOST:PORT")) from None
-    types = {name: pa.float64() if _NUMBER.fullmatch(name) else pa.string() for name in COLUMNS}
+    numbers = _numbers()
+    types = {name: pa.float64() if name in numbers else pa.string() for name in COLUMNS}
     schema = pa.schema({"time": pa.timestamp("us", tz="UTC"), **types, "simulated": pa.bool_()})
     path = Path(to)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -53,7 +52,7 @@ def run(*, recording: str, to: str) -> int:
             for batch in _batches(samples):
                 rows += len(batch)
                 times = [round(sample.time_unix_s * 1e6) for sample in batch]
-                values = {name: _values(name, batch) for name in COLUMNS}
+                values = {name: _values(name, batch, numbers) for name in COLUMNS}
                 writer.write_table(pa.table({"time": times, **values}, schema=schema))
         unfinished.replace(path)
     except OSError as error:
@@ -64,10 +63,16 @@ def run(*, recording: str, to: str) -> int:
     return 0
 
 
-def _values(name: str, samples: Sequence[Sample]) -> list[Any]:
+def _numbers() -> frozenset[str]:
+    """Names of the columns of CSV that are numbers, by the types of what they hold."""
+    kinds = {name: {kind, *get_args(kind)} for name, kind in get_type_hints(Sample).items()}
+    return csv_numbers().union(name for name in COLUMNS if kinds.get(name, set()) & {float, int})
+
+
+def _values(name: str, samples: Sequence[Sample], numbers: frozenset[str]) -> list[Any]:
     """A column of CSV, by its name, with values of the column's type."""
     values = map(COLUMNS[name], samples)
-    kind: Callable[[Any], Any] = float if _NUMBER.fullmatch(name) else bool if name == "simulated" else str
+    kind: Callable[[Any], Any] = float if name in numbers else bool if name == "simulated" else str
     return [None if value is None else kind(value) for value in values]
 
 

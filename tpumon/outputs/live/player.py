@@ -13,7 +13,7 @@ from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.model import Change, Workers
 from tpumon.outputs.drawing.cells import clock
 from tpumon.outputs.drawing.line import Lines
-from tpumon.outputs.live.display import Display
+from tpumon.outputs.live.display import LEAST_PAUSE_S, Display
 from tpumon.outputs.live.parts.spans import Span
 from tpumon.outputs.live.screens.screen import Reply
 from tpumon.outputs.live.view_settings import DisplaySettings, KeySection, KeyWords
@@ -28,15 +28,14 @@ KEYS = KeySection(
             "[ ]", "go to the previous change, or the next; what a slice's workers had together is one", "[ ] change"
         ),
         KeyWords("t", "go to a time that you type: 03:12, -20m before the end, 2026-01-31T03:12", "t go to"),
-        KeyWords("x", "speed of playing: 1, 10, 60 or 600 times"),
+        KeyWords("x", "speed of playing: up to 1, 10, 60 or 600 times"),
     ],
 )
 
 _MOVES_S = {",": -10.0, ".": 10.0, "<": -600.0, ">": 600.0}
 _SPEEDS = (1, 10, 60, 600)
-_FRAME_S = 0.25
 _FIRST_ANSWERS_S = 60.0
-_SEARCH_S = 0.3  # for a change, before the screen is drawn and keys are read again
+_READ_S = 0.3  # while it plays or looks for a change, before the screen is drawn and keys are read again
 
 
 _Looking = Generator[float, None, tuple[float, Change] | None]
@@ -96,7 +95,7 @@ class Player(Display):
         if self._search is not None:
             self._search_further(self._search)
             return
-        at_unix_s = self._time(now_unix_s)
+        at_unix_s = self._played_to(now_unix_s) if self._playing else self._time(now_unix_s)
         self._read_to(at_unix_s)
         if self._playing and at_unix_s >= self._last_unix_s:
             self._set(at_unix_s, playing=False)
@@ -116,10 +115,11 @@ class Player(Display):
         # Not later than was read: while it plays fast, what passes until it is drawn would look like a silence.
         return super().render(width, height, min(self._time(now_unix_s), self._read.until_unix_s))
 
-    @property
-    def waits(self) -> bool:
-        """True also while a change is looked for: no other picture is to be delayed."""
-        return self._search is not None or super().waits
+    def pause_s(self, busy_s: float) -> float:
+        """As of a display; none while a change is looked for, and while it plays, which is asked for, half a core."""
+        if self._search is not None:
+            return LEAST_PAUSE_S
+        return min(max(LEAST_PAUSE_S, busy_s / 0.5), 1.0) if self._playing else super().pause_s(busy_s)
 
     def changes_at(self, now_unix_s: float) -> float | None:
         """Returns when the picture changes by itself, by the wall clock; None while it is frozen."""
@@ -131,14 +131,14 @@ class Player(Display):
         times = [self._last_unix_s, super().changes_at(at_unix_s)]
         times.append(None if self._read.next is None else self._read.next.time_unix_s)
         until_s = min(time for time in times if time is not None) - at_unix_s
-        return now_unix_s + max(until_s / self._speed, _FRAME_S)
+        return now_unix_s + max(until_s / self._speed, LEAST_PAUSE_S)
 
     def _press(self, name: str) -> Reply:
         """Handles a key: moves the time, or passes the key to the display."""
         if self._controls.typing:
             return super()._press(name)
         stopped, self._search = self._search is not None, None
-        at_unix_s = self._time(self._now_s())
+        at_unix_s = min(self._time(self._now_s()), self._read.until_unix_s)  # what is shown
         if stopped:
             self._messages.end()
         if stopped and name == "esc":
@@ -166,6 +166,16 @@ class Player(Display):
         """The recorded time that is shown at a time of the wall clock."""
         passed_s = max(now_unix_s - self._since_s, 0.0) * self._speed if self._playing else 0.0
         return min(self._at_unix_s + passed_s, self._last_unix_s)
+
+    def _played_to(self, now_unix_s: float) -> float:
+        """The time to show while it plays: earlier than its speed asks for if reading that far takes too long."""
+        at_unix_s, until_s = self._time(now_unix_s), time.monotonic() + _READ_S
+        while self._read.next is not None and self._read.next.time_unix_s <= at_unix_s:
+            self._read_next()
+            if time.monotonic() >= until_s:
+                self._set(self._read.until_unix_s, playing=True)
+                return self._at_unix_s
+        return at_unix_s
 
     def _set(self, at_unix_s: float, *, playing: bool) -> None:
         self._at_unix_s, self._since_s, self._playing = at_unix_s, self._now_s(), playing
@@ -212,7 +222,7 @@ class Player(Display):
     def _search_further(self, search: _Search) -> None:
         """Looks for a change for a moment; goes there, or to the end that it comes to, or is to look further."""
         self._search = None
-        until_s = time.monotonic() + _SEARCH_S
+        until_s = time.monotonic() + _READ_S
         try:
             at_unix_s = next(search.looking)
             while time.monotonic() < until_s:

@@ -356,8 +356,7 @@ class _Loop(Generic[_Event]):
         self._changes_due_s = None if changes_at_unix_s is None else now + max(changes_at_unix_s - now_unix_s, 0.0)
         self._draw_last_s, self._draw_due_s = now, None
         if refreshes:
-            # A picture of workers that nobody has heard of delays no other one, however long their table takes.
-            self._refresh_due_s = now + _pause_s(0.0 if self._display.waits else time.thread_time() - busy_s)
+            self._refresh_due_s = now + self._display.pause_s(time.thread_time() - busy_s)
         if self._has_news:
             self._note_news()
 
@@ -386,15 +385,6 @@ class _Loop(Generic[_Event]):
         else:
             self._selector.modify(self._terminal, mask, self._on_terminal)
         self._terminal_mask = mask
-
-
-def _pause_s(busy_s: float) -> float:
-    """Seconds to wait before drawing new data again, after a picture that took this much CPU time.
-
-    Many workers, each on its own clock, would have it drawn all the time. It takes 0.2 % of a core, or what it takes to
-    be drawn every second, but no more than 1 %.
-    """
-    return min(max(0.25, min(busy_s / 0.002, 1.0), busy_s / 0.01), 5.0)
 
 
 def _drain(fd: int) -> bool:

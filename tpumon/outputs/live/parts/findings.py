@@ -110,13 +110,7 @@ def _last(frame: Frame, finding: Finding, since_unix_s: float) -> str:
 
 def finding_lines(frame: Frame, finding: Finding) -> Lines:
     """A title, and below it the sentence, the workers, the evidence and the remedy."""
-    badge, dot = BADGES[finding.severity], frame.glyphs.dot
-    title = Line(frame.width).add(f" {badge.mark} ", badge.style).add(finding.finding, badge.style or BOLD)
-    title.add(f"{dot}{finding.severity}")
-    if finding.since_unix_s is not None:
-        title.add(f"{dot}since {_since(frame, finding)}")
-    title.add(f"{dot}{finding.confidence} confidence", DIM)
-    lines = [title.segments(), *_text_lines(frame, finding.sentence)]
+    lines = [*_title_lines(frame, finding), *_text_lines(frame, finding.sentence)]
     if len(finding.workers) + finding.more_workers > 1:
         last = "" if (since := finding.since_unix_s) is None else _last(frame, finding, since)
         lines += _pair(frame, "workers", listed(finding.workers, _MOST_NAMED, finding.more_workers) + last)
@@ -127,6 +121,24 @@ def finding_lines(frame: Frame, finding: Finding) -> Lines:
     if finding.evidence:
         lines += _pair(frame, "rests on", evidence_words(finding.evidence))
     return lines + (_pair(frame, "what to do", finding.remedy) if finding.remedy else [])
+
+
+def _title_lines(frame: Frame, finding: Finding) -> Lines:
+    """Name, severity, begin and confidence of a finding; what does not fit whole is on the next line."""
+    badge, dot = BADGES[finding.severity], frame.glyphs.dot
+    pieces = [(finding.severity, None), (f"{finding.confidence} confidence", DIM)]
+    if finding.since_unix_s is not None:
+        pieces.insert(1, (f"since {_since(frame, finding)}", None))
+    line = Line(frame.width).add(f" {badge.mark} ", badge.style)
+    line.add(cut(finding.finding, line.room, frame.glyphs.ellipsis), badge.style or BOLD)
+    lines = [line]
+    for text, style in pieces:
+        if cell_len(dot + text) <= lines[-1].room:
+            lines[-1].add(dot + text, style)
+        else:
+            line = Line(frame.width).fill(_INDENT)
+            lines.append(line.add(cut(text, line.room, frame.glyphs.ellipsis), style))
+    return [line.segments() for line in lines]
 
 
 def not_judged_lines(frame: Frame, missing: Sequence[NotJudged], *, of_all: bool) -> Lines:

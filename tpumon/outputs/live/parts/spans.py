@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -71,7 +72,8 @@ def columns_of(series: RollupSeries, key: str, span: Span, width: int, fresh_for
     """A figure in `width` columns: the whole span, and up to a column before it.
 
     Columns begin at whole multiples of their length, so that they do not change as they move. Those without a query
-    show the last median, or the last state, for as long as it counts.
+    show the last median, or the last state, for as long as it counts; of a worker that answered next, not that it is
+    down: nobody knows from when on it was there again.
 
     Args:
         series: what is known of the worker.
@@ -88,17 +90,19 @@ def columns_of(series: RollupSeries, key: str, span: Span, width: int, fresh_for
     first = last - width + 1
     points = series.points(key, first * length_s, span.end_unix_s, length_s / _ROWS_A_COLUMN)
     groups = _by_column(points, length_s, first, last)
+    following = dict(pairwise(sorted(groups)))
     band, state, counts_until_unix_s = _NO_BAND, None, -math.inf
     for place in range(first, last + 1):
         if place in groups:
-            band, state = _column(groups[place])
+            shown = _column(groups[place])
+            band, state = _lasting(shown, groups[place][-1], groups.get(following.get(place, last + 1)))
             counts_until_unix_s = groups[place][-1].start_unix_s + (fresh_for_s if state is None else _STATE_LASTS_S)
         elif place * length_s <= counts_until_unix_s:
-            band = (band[1],) * 3
+            shown = band, state
         else:
-            band, state = _NO_BAND, None
-        columns.bands.append(band)
-        columns.states.append(state)
+            shown = _NO_BAND, None
+        columns.bands.append(shown[0])
+        columns.states.append(shown[1])
     known = [band for band in columns.bands if not math.isnan(band[1])]
     columns.ends = (min(band[0] for band in known), max(band[2] for band in known)) if known else None
     return columns
@@ -116,6 +120,20 @@ def _by_column(points: Iterable[Point], length_s: float, first: int, last: int) 
         for place in range(max(begin, first), min(end, last) + 1):
             groups.setdefault(place, []).append(point)
     return groups
+
+
+def _lasting(shown: tuple[Band, State | None], last: Point, after: Sequence[Point] | None) -> tuple[Band, State | None]:
+    """The median or the state that counts after a column, by its last point; neither, where a worker came back.
+
+    Args:
+        shown: what the column shows.
+        last: its last point.
+        after: points of the next column that has any; None: there is none.
+    """
+    state = None if last.median is not None else _column([last])[1]
+    if state == "down" and after is not None and "down" not in after[0].states:
+        state = None
+    return _NO_BAND if last.median is None else (shown[0][1],) * 3, state
 
 
 def _column(points: Sequence[Point]) -> tuple[Band, State | None]:
