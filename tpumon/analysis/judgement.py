@@ -222,7 +222,7 @@ def note_status(
     is_first = _note_earlier(judgement, history, at, was, state)
     if judgement.judged_upstream:
         judgement.reported.status = mark_of(state, severity)
-        change = _restart_of(history.target.worker, state, severity, before)
+        change = _restart_of(history, state, severity, before)
         return [replace(change, time_unix_s=history.restart_unix_s or at.time_unix_s)] if restarted else None
     what = _due_change(judgement, history, at, restarted=restarted)
     if what is None and not restarted and timeline.status == was:
@@ -232,7 +232,7 @@ def note_status(
     # A query that began before the last change may end after it.
     earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
     changes = []
-    change = _restart_of(history.target.worker, state, severity, before)
+    change = _restart_of(history, state, severity, before)
     if restarted and history.restart_unix_s is not None:
         earliest_unix_s = max(history.restart_unix_s, earliest_unix_s)
         changes.append(replace(change, time_unix_s=earliest_unix_s))
@@ -242,7 +242,7 @@ def note_status(
     judgement.changed_unix_s = time_unix_s if changes or what is not None else judgement.changed_unix_s
     if what is not None:
         words, detail = _words_of(judgement, what, at, since), None if state == "stale" else history.failure_detail
-        change = replace(change, what=what, time_unix_s=time_unix_s, words=words, detail=detail)
+        change = replace(change, what=what, time_unix_s=time_unix_s, words=words, detail=detail, since_or_earlier=False)
         changes.append(_dated(judgement, change, began, is_first=is_first))
     if state == "stale":
         judgement.late, changes = changes[-1] if what is not None else None, []
@@ -261,16 +261,17 @@ def _note_earlier(judgement: Judgement, history: WorkerHistory, at: Moment, was:
     return is_first
 
 
-def _restart_of(worker: str, state: State, severity: Severity, before: Status | None) -> Change:
+def _restart_of(history: WorkerHistory, state: State, severity: Severity, before: Status | None) -> Change:
     return Change(
         number=0,
         time_unix_s=0.0,
-        worker=worker,
+        worker=history.target.worker,
         what="restart",
         state=state,
         severity=severity,
         before=before,
         words="its job was restarted",
+        since_or_earlier=history.restart_or_earlier,
     )
 
 

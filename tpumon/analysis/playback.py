@@ -169,7 +169,8 @@ def began_then(recording: RecordingLike, analysis: Analysis, at_unix_s: float, t
     began = [
         (showed_unix_s, change)
         for showed_unix_s, change in ahead.changes
-        if showed_unix_s > at_unix_s and int(change.time_unix_s) <= int(at_unix_s) and not change.since_or_earlier
+        if showed_unix_s > at_unix_s and int(change.time_unix_s) <= int(at_unix_s)
+        if change.what == "restart" or not change.since_or_earlier
         if not _is_shown(change, shown)
     ]
     soon = [showed_unix_s for showed_unix_s, _ in began if int(showed_unix_s) == int(at_unix_s)]

@@ -96,10 +96,14 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
             ),
             url="docs/states.md#states",
         )
+    or_earlier = _restarted_or_earlier(status)
     for workers in restarted.values():
         yield replace(
             _of_state("restarted", "info", workers),
-            since_unix_s=first_of_last([restarts_unix_s[worker.name] for worker in workers]),
+            since_unix_s=(since_unix_s := first_of_last([restarts_unix_s[worker.name] for worker in workers])),
+            since_or_earlier=any(
+                restarts_unix_s[worker.name] == since_unix_s and worker.name in or_earlier for worker in workers
+            ),
             sentence=f"The job of {listed((worker.name for worker in workers), MOST_NAMED)} was restarted.",
             remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
             url="docs/states.md#since-when",
@@ -112,6 +116,13 @@ def restarts_of(status: FleetStatus) -> Mapping[str, float]:
     by_samples = {name: sample.time_unix_s for name, sample in first.items() if sample is not None}
     noted = {one.worker: one.time_unix_s for one in status.changes if one.what == "restart" and one.worker in first}
     return by_samples | noted
+
+
+def _restarted_or_earlier(status: FleetStatus) -> set[str]:
+    """The workers whose job may have been restarted before that was seen."""
+    noted = {one.worker: one.since_or_earlier for one in status.changes if one.what == "restart"}
+    by_samples = {worker.name: worker.history.restart_or_earlier for worker in status.all()}
+    return {name for name, is_so in (by_samples | noted).items() if is_so}
 
 
 def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[WorkerStatus]) -> Finding:

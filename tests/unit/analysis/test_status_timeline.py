@@ -10,6 +10,7 @@ from support.exporter import found
 from support.samples import failed_sample, sample
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.analysis import Analysis
+from tpumon.analysis.fleet_verdict import verdict_on
 from tpumon.analysis.history import Changes, Histories, Moment, ReportedStatus, StatusTimeline
 from tpumon.analysis.history.changes import MOST_CHANGES, MOST_OF_A_WORKER
 from tpumon.analysis.playback import played
@@ -217,13 +218,20 @@ def test_a_sample_that_comes_too_late_is_no_change():
 
 
 def test_a_restart_is_dated_by_the_start_of_the_process():
-    """Not by the sample that shows it; never before what was seen of the worker before."""
-    for started_s, dated_s in ((12.0, 12.0), (3.0, 3.0), (1e9, 60.0)):
+    """Not by the sample that shows it; never before what was seen of the worker before.
+
+    Where nothing says when it started, by that sample, or earlier.
+    """
+    for started_s, dated_s, or_earlier in ((12.0, 12.0, False), (3.0, 3.0, False), (1e9, 60.0, True)):
         fleet = Analysis()
         fleet.add(found("a"))
         fleet.add(sample("a", time_unix_s=NOW, process=Process(pid=1, started_unix_s=NOW - 100)))
         fleet.add(sample("a", time_unix_s=NOW + 60, process=Process(pid=2, started_unix_s=NOW + started_s)))
-        assert [(one.what, one.time_unix_s) for one in fleet.status(NOW + 61).changes] == [("restart", NOW + dated_s)]
+        status = fleet.status(NOW + 61)
+        told = [(one.what, one.time_unix_s, one.since_or_earlier) for one in status.changes]
+        assert told == [("restart", NOW + dated_s, or_earlier)]
+        (restarted,) = (one for one in verdict_on(status).findings if one.finding == "restarted")
+        assert (restarted.since_unix_s, restarted.since_or_earlier) == (NOW + dated_s, or_earlier)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,8 @@ class WorkerHistory(Struct):
         series: its figures over time, up to now; None if they are not remembered.
         restarted: the first sample of its present job; None if no restart was seen.
         restart_unix_s: begin of its present job, as far as it is known; None if no restart was seen.
+        restart_or_earlier: whether it may have begun before: nothing tells when, and the worker was not heard shortly
+            before.
         job_began_unix_s: when the runtime of its present job started, the same for all its samples; None: not known.
         monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
     """
@@ -111,6 +113,7 @@ class WorkerHistory(Struct):
     series: RollupSeries | None = None
     restarted: Sample | None = None
     restart_unix_s: float | None = None
+    restart_or_earlier: bool = False
     job_began_unix_s: float | None = None
     _uptime_s: float | None = None
     _process: Process | None = None
@@ -192,6 +195,9 @@ class WorkerHistory(Struct):
             self._process = sample.process
         if is_restart and not _is_of(self.restarted, sample):
             self.restarted, self.restart_unix_s = sample, restart_unix_s(sample, self._listened_unix_s)
+            self.restart_or_earlier = self.restart_unix_s > self._listened_unix_s + _FEW_S and (
+                self.restart_unix_s == sample.time_unix_s
+            )
             self._uptime_s = self.job_began_unix_s = None  # of the job before it; the new one's may become known later
             if sample.process is None:
                 self._process = self._found = None
