@@ -76,6 +76,22 @@ def test_the_worst_finding_is_on_the_list(count):
 
 
 @pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ("idle 21%, may wait for tpu-worker-0", "tpu-worker-0: idles least (19.4%), others may wait for it"),
+        ("idles least (20.1%), others may wait for it", "idles least (19.4%), others may wait for it"),
+    ],
+)
+def test_words_of_one_worker_of_several_name_it(others, said):
+    """They need not hold for the others, which have the same finding; where figures alone differ, they do."""
+    words = ["idles least (19.4%), others may wait for it", others]
+    each = [Cause(words=one, finding="host-bound", severity="warning", since_unix_s=NOW) for one in words]
+    one = finding(name_of(0), name_of(1), finding="host-bound", severity="warning", sentence="On both, " + "x" * 200)
+    display = told(one, workers=2, causes=dict(enumerate([[cause] for cause in each])))
+    assert line_about(display, " 2 workers since", 100, 24) == f" ! 2 workers since {SINCE}: {said}"
+
+
+@pytest.mark.parametrize(
     ("width", "text"),
     [
         (

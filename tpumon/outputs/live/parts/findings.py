@@ -19,6 +19,7 @@ from tpumon.untrusted_text import listed
 
 _WHO = re.compile(r"On ((?:all )?\d+(?: of \d+)? workers)(?: \(figures of [^,]*\))?, ")
 _ASIDE = re.compile(r" \([^()]*\)")
+_FIGURES = re.compile(r"[\d.,]+")
 _NAME = 20
 _MOST_NAMED = 8
 _INDENT = 4
@@ -74,11 +75,22 @@ def _who(frame: Frame, finding: Finding) -> tuple[str, str]:
 
 
 def _words_of_worst(frame: Frame, finding: Finding) -> Iterator[str]:
-    """The words of the finding's worst worker."""
-    row = frame.scene.row(finding.workers[0]) if finding.workers else None
-    for cause in () if row is None else row.verdict.causes:
-        if cause.finding == finding.finding:
-            yield tame(cause.words, ascii_only=frame.glyphs.ascii)
+    """The words of the finding's worst worker; they name it, unless those of the others differ in figures only."""
+    words = [_words_of(frame, worker, finding) for worker in finding.workers]
+    if words and words[0]:
+        is_of_all = len({_FIGURES.sub("", one) for one in words}) == 1
+        name = tame(finding.workers[0], ascii_only=frame.glyphs.ascii)
+        label = frame.scene.labels.at(_NAME).get(finding.workers[0], name)
+        yield words[0] if is_of_all else f"{label}: {words[0]}"
+
+
+def _words_of(frame: Frame, worker: str, finding: Finding) -> str:
+    """The words of one worker for a finding; empty: it has none."""
+    row = frame.scene.row(worker)
+    causes = () if row is None else row.verdict.causes
+    return next(
+        (tame(one.words, ascii_only=frame.glyphs.ascii) for one in causes if one.finding == finding.finding), ""
+    )
 
 
 def cause_lines(frame: Frame, row: WorkerStatus) -> Lines:
