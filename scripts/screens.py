@@ -20,6 +20,7 @@ from rich.segment import Segment, Segments
 from rich.terminal_theme import TerminalTheme
 
 from tpumon.analysis import Analysis
+from tpumon.collection.sampler.extra_sources import ServerReading
 from tpumon.collection.sampler.server_span import ServerSpan
 from tpumon.collection.sources import titles
 from tpumon.collection.sources.server_page import ServerPage, figures_of, page_of
@@ -138,7 +139,7 @@ def _play(story: Story) -> Iterator[Workers | Sample | float]:
             if job.serves:
                 pages = [*pages[-1:], page_of(metrics_page(job, int(start_s * _NS)).encode())]
                 sample = _served(story, job, worker, sample, figures_of(pages[1], pages[0], story.interval_s))
-                sample = spans[worker].joined(sample, start_s, extra_read=True)
+                sample = spans[worker].joined(sample, start_s, [ServerReading(start_s, sample.figures.server)])
             yield _on_cpu(sample) if story.on_cpu else sample
         yield _BEGIN_UNIX_S + start_s
 
