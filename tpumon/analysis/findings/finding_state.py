@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tpumon.analysis.findings.rule import (
     AnyRule,
+    MayBeOther,
     Member,
     NeedsFewMoreSamples,
     NeedsMoreSamples,
@@ -240,7 +241,7 @@ class WorkerState:
         missing = [each for each in self.finding_states if not each.is_judged]
         return (
             tuple([each.rule.finding for each in self.finding_states if each.is_judged]),
-            (*[one for each in missing if (one := each.not_judged) is not None], *self._in_part()),
+            (*[one for each in missing if (one := self._not_judged(each)) is not None], *self._in_part()),
             any(each.needs_more for each in missing),
         )
 
@@ -260,6 +261,15 @@ class WorkerState:
         if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
             seen = replace(seen, state="stale")
         return None if seen is None else Sibling(seen, self.finding_states[rule_index].memory)
+
+    def _not_judged(self, state: FindingState) -> NotJudged | None:
+        """As `FindingState.not_judged`; what may have another cause is explained by a finding that is present."""
+        one = state.not_judged
+        if one is None or not isinstance(state.reason, MayBeOther):
+            return one
+        causes = (each.rule.finding for each in self.finding_states if each.since is not None)
+        cause = next((finding for finding in causes if finding in state.rule.hidden_by), None)
+        return one if cause is None else replace(one, reason=f"explained by {cause}")
 
 
 @dataclass(slots=True, eq=False)
