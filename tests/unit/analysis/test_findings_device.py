@@ -354,6 +354,17 @@ def test_a_slow_core_is_not_excluded_where_single_cores_are_not_seen():
     assert (of_monitor.confidence, of_trace.confidence) == ("medium", "high")
 
 
+def test_idle_time_that_a_finding_explains_is_not_said_to_be_unexplained():
+    """One sample showed the input; those after it, which trace less of the host, do not."""
+    job = Job()
+    job.round(1, **IDLE, input_wait_ratio=0.4)
+    assert "input-bound" in job.round(4, **IDLE)
+    assert job.reasons()["host-bound"] == "explained by input-bound"
+    unseen = Job()
+    unseen.round(4, **IDLE)
+    assert "idle may be waiting for input" in unseen.reasons()["host-bound"]
+
+
 @pytest.mark.parametrize("finding", ["host-bound", "idle"])
 @pytest.mark.parametrize(
     ("differs", "is_named"),

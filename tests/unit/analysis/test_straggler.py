@@ -7,10 +7,17 @@ import pytest
 from support.samples import sample
 from support.scenes import Scene
 from tpumon.analysis import Analysis
-from tpumon.model import StepTimes, Target, Workers
+from tpumon.analysis.findings import Thresholds
+from tpumon.analysis.findings.finding_state import FindingState
+from tpumon.analysis.findings.rule import Member, NeedsFewMoreSamples, Observation
+from tpumon.analysis.findings.rules.straggler import Straggler
+from tpumon.analysis.findings.slice_work import WorkAndWaiting
+from tpumon.analysis.history import Moment
+from tpumon.model import FindingDetail, StepTimes, Target, Workers
 
 BEGIN_S, INTERVAL_S = 1.8e9, 10.0
 BUSY = 2.5
+MORE = NeedsFewMoreSamples(takes=3)
 
 
 def judged(workers, rounds, work_of, seed, length_of=lambda _worker, _round: 1.0, slices=1, source="trace"):
@@ -81,6 +88,28 @@ def test_few_samples_show_it_and_it_began_with_the_first_of_them(workers, begin)
     assert found == {}
     assert begin + 2 <= number <= begin + 3
     assert since_s == round(INTERVAL_S * (begin + 1 / workers))
+
+
+@pytest.mark.parametrize(
+    ("said", "since", "or_earlier"),
+    [
+        ([0.5, 0.5, MORE, MORE, 2.0], 2, False),  # the first of those that show it were not enough
+        ([0.5, 0.5, 0.5, 0.5, 2.0], 2, False),
+        ([0.5, MORE, 2.0], 0, True),  # from the first sample on
+        ([0.5, 0.5, "not known", 0.5, 2.0], 3, True),  # what was before is not known
+    ],
+)
+def test_it_began_with_the_first_of_the_samples_that_show_it_or_earlier(said, since, or_earlier, monkeypatch):
+    rule = Straggler(Thresholds())
+    state = FindingState(rule, 1, None)
+    monkeypatch.setattr(rule, "detail", lambda _: FindingDetail(words="", sentence=""))
+    for number, ratio in enumerate(said):
+        monkeypatch.setattr(rule, "severity_ratio", lambda _, ratio=ratio: ratio)
+        one = sample(time_unix_s=BEGIN_S + number)
+        target, at = Target(worker="w0", address="w0:1"), Moment.of(one)
+        seen = Observation(target=target, sample=one, at=at, state="live", values={})
+        state.judge(Member(seen, WorkAndWaiting(), {}))
+    assert (state.since.time_unix_s - BEGIN_S, state.was_there) == (since, or_earlier)
 
 
 @pytest.mark.parametrize("seeds", [150, pytest.param(400, marks=pytest.mark.nightly)])

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tpumon.analysis.findings.rule import (
     AnyRule,
+    MayBeOther,
     Member,
     NeedsFewMoreSamples,
     NeedsMoreSamples,
@@ -52,7 +53,9 @@ class FindingState:
         was_there: whether the first samples showed it already.
         detail: how it concerns the worker, while it is present.
         severity_ratio: of the last sample that could be judged.
-        last: times of the last samples that could be judged, where it takes several to show it.
+        last: times of the last samples that could be judged, or that left it to one or two more, where it takes
+            several to show it.
+        first: time of the first sample.
         known_at: time of the last sample that could be judged.
         is_first_look: whether all samples since a time in which nobody looked are above the limit.
         kept_until_unix_s: until when the finding, which was present before tpumon was restarted, stays without being
@@ -73,6 +76,7 @@ class FindingState:
     detail: FindingDetail | None = None
     severity_ratio: float = 0.0
     last: tuple[Moment, ...] = ()
+    first: Moment | None = None
     known_at: Moment | None = None
     is_first_look: bool = False
     kept_until_unix_s: float | None = None
@@ -145,6 +149,7 @@ class FindingState:
             why_not: why it cannot be judged; None: that is for the rule to say.
         """
         rule, at = self.rule, member.seen.at
+        self.first = self.first or at
         severity_ratio = rule.severity_ratio(member) if why_not is None else why_not
         if isinstance(severity_ratio, str):
             self._note_unknown(severity_ratio, at)
@@ -153,8 +158,7 @@ class FindingState:
         self.is_first_look = severity_ratio > 1 and (self.is_first_look or member.seen.is_long_after(self.known_at))
         self.known_at = at
         self.known += 1
-        if rule.shown_by > 1:
-            self.last = (*self.last, at)[-rule.shown_by :]
+        self._note_last(at)
         if severity_ratio <= 1 and self.since is None:  # as of nearly all samples
             self.above = 0
             return
@@ -186,12 +190,26 @@ class FindingState:
         """Makes the finding, for which enough samples speak, present as of the last one, if nothing keeps it back."""
         self.reason = self.rule.why_later(member)
         if self.reason is None and self.began is not None:
-            self.since, self.was_there, self.below = self.began.as_of(member.seen.at), self.above == self.known, 0
+            self.was_there = self.above == self.known or self.began is self.first or self._lacks_last
+            self.since, self.below = self.began.as_of(member.seen.at), 0
             self.detail = self.rule.detail(member)
+
+    @property
+    def _lacks_last(self) -> bool:
+        """True if, of the samples that show it, the first are not known: they could not be judged."""
+        return self.rule.shown_by > 1 and len(self.last) < self.rule.shown_by
+
+    def _note_last(self, at: Moment) -> None:
+        if self.rule.shown_by > 1:
+            self.last = (*self.last, at)[-self.rule.shown_by :]
 
     def _note_unknown(self, reason: str, at: Moment) -> None:
         self.unknown += 1
-        self.reason, self.last = reason, ()
+        self.reason = reason
+        if isinstance(reason, NeedsFewMoreSamples):
+            self._note_last(at)  # it may be one of those that show it
+        else:
+            self.last = ()
         is_kept = self.kept_until_unix_s is not None and at.time_unix_s < self.kept_until_unix_s
         if self.unknown >= _UNKNOWN_AFTER and self.known and not is_kept:
             self.began = None  # what is found later did not begin with the first sample
@@ -240,9 +258,18 @@ class WorkerState:
         missing = [each for each in self.finding_states if not each.is_judged]
         return (
             tuple([each.rule.finding for each in self.finding_states if each.is_judged]),
-            (*[one for each in missing if (one := each.not_judged) is not None], *self._in_part()),
+            (*[one for each in missing if (one := self._not_judged(each)) is not None], *self._in_part()),
             any(each.needs_more for each in missing),
         )
+
+    def _not_judged(self, state: FindingState) -> NotJudged | None:
+        """As `FindingState.not_judged`; what may have another cause is explained by a finding that is present."""
+        one = state.not_judged
+        if one is None or not isinstance(state.reason, MayBeOther):
+            return one
+        causes = (each.rule.finding for each in self.finding_states if each.since is not None)
+        cause = next((finding for finding in causes if finding in state.rule.hidden_by), None)
+        return one if cause is None else replace(one, reason=f"explained by {cause}")
 
     def _in_part(self) -> Iterator[NotJudged]:
         """The findings that are judged, but not in full."""

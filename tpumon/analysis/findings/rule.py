@@ -252,4 +252,10 @@ class Suspected(NeedsFewMoreSamples):
     __slots__ = ()
 
 
+class MayBeOther(str):
+    """Reason for which a finding cannot be judged: what speaks for it may have a cause that is not seen."""
+
+    __slots__ = ()
+
+
 AnyRule = Rule[Any, Any]

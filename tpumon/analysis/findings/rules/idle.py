@@ -9,7 +9,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tpumon.analysis.findings.recent import Recent, alike_s
-from tpumon.analysis.findings.rule import SERVERS, Member, NeedsFewMoreSamples, Observation, Rule, Sibling, Suspected
+from tpumon.analysis.findings.rule import (
+    SERVERS,
+    MayBeOther,
+    Member,
+    NeedsFewMoreSamples,
+    Observation,
+    Rule,
+    Sibling,
+    Suspected,
+)
 from tpumon.analysis.findings.rules.input_bound import input_share
 from tpumon.analysis.history import Moment
 from tpumon.model import IDLE_LIMIT_RATIO, Evidence, FindingDetail
@@ -207,7 +216,7 @@ class HostBound(_WholeWorkers):
         if between is None:
             return self._of_callbacks(member.seen)
         if share is None:
-            return "no infeed ops, no events of an input pipeline: idle may be waiting for input"
+            return MayBeOther("no infeed ops, no events of an input pipeline: idle may be waiting for input")
         return self.of_idle(between, member)
 
     def _of_callbacks(self, seen: Observation) -> float | str:
