@@ -225,7 +225,7 @@ class _Waiting:
         """Says how far it is and what goes on: with a bar on a terminal, otherwise in a line now and then.
 
         A worker that is down is named as soon as that is known, and so is what a long wait for more samples is for.
-        Once, that it is likely to be longer than the time that there is: that may change, and change back.
+        Each line says so while the wait is likely to be longer than the time that there is.
         """
         now_s, needed_s = time.monotonic(), self._needed_s
         is_beyond = needed_s > self._needs.timeout_s
@@ -242,7 +242,7 @@ class _Waiting:
             self._next_line_s = now_s + _BETWEEN_LINES_S
             limit = f"{self._needs.timeout_s:g} s at most (--timeout)"
             longer = f", too few for that; to wait so long: {_command(f'--timeout {_minutes(_LONGER * needed_s)}')}"
-            _log.info("%s; %s%s", self._progress_words(), limit, longer if "beyond" in news else "")
+            _log.info("%s; %s%s", self._progress_words(), limit, longer if is_beyond else "")
 
     @property
     def _needed_s(self) -> float:

@@ -82,7 +82,7 @@ class Change(Struct, frozen=True, kw_only=True):
         """The change in a few words."""
         match self.what:
             case "restart":
-                return "job restarted"
+                return "job restarted then or earlier" if self.since_or_earlier else "job restarted"
             case "capture-began":
                 return "capture began"
             case "capture-ended":

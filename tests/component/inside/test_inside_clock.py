@@ -188,10 +188,12 @@ class _Display:
     """Changes by itself after ten seconds."""
 
     wants_mouse = False
-    waits = False
 
     def __init__(self):
         self.refreshed = []
+
+    def pause_s(self, _busy_s):
+        return 0.25
 
     def refresh(self, now_unix_s):
         self.refreshed.append(now_unix_s)

@@ -269,7 +269,7 @@ def test_every_change_is_told_once(hour):
         "w0": [],
         "w1": ["warning", "critical"],
         "w2": ["critical since then or earlier", "ok", "capture began", "capture ended, ok"],
-        "w3": ["down", "job restarted", "ok"],
+        "w3": ["down", "job restarted then or earlier", "ok"],
         "w4": ["no-activity"],
         "w5": [],
         "w6": [],
