@@ -222,8 +222,10 @@ def note_status(
     is_first = _note_earlier(judgement, history, at, was, state)
     if judgement.judged_upstream:
         judgement.reported.status = mark_of(state, severity)
-        change = _restart_of(history, state, severity, before)
-        return [replace(change, time_unix_s=history.restart_unix_s or at.time_unix_s)] if restarted else None
+        if not restarted:
+            return None
+        change, time_unix_s = _change_of(history, state, severity, before), history.restart_unix_s or at.time_unix_s
+        return [_restart(change, time_unix_s, history)]
     what = _due_change(judgement, history, at, restarted=restarted)
     if what is None and not restarted and timeline.status == was:
         return None
@@ -232,17 +234,17 @@ def note_status(
     # A query that began before the last change may end after it.
     earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
     changes = []
-    change = _restart_of(history, state, severity, before)
+    change = _change_of(history, state, severity, before)
     if restarted and history.restart_unix_s is not None:
         earliest_unix_s = max(history.restart_unix_s, earliest_unix_s)
-        changes.append(replace(change, time_unix_s=earliest_unix_s))
+        changes.append(_restart(change, earliest_unix_s, history))
     if before is None or before in WELL or (before in SEVERITIES and state == "no-activity" and what == "state"):
         time_unix_s = min(time_unix_s, began.time_unix_s)  # in trouble from now on; getting worse happens now
     time_unix_s = max(time_unix_s, earliest_unix_s)
     judgement.changed_unix_s = time_unix_s if changes or what is not None else judgement.changed_unix_s
     if what is not None:
         words, detail = _words_of(judgement, what, at, since), None if state == "stale" else history.failure_detail
-        change = replace(change, what=what, time_unix_s=time_unix_s, words=words, detail=detail, since_or_earlier=False)
+        change = replace(change, what=what, time_unix_s=time_unix_s, words=words, detail=detail)
         changes.append(_dated(judgement, change, began, is_first=is_first))
     if state == "stale":
         judgement.late, changes = changes[-1] if what is not None else None, []
@@ -261,15 +263,26 @@ def _note_earlier(judgement: Judgement, history: WorkerHistory, at: Moment, was:
     return is_first
 
 
-def _restart_of(history: WorkerHistory, state: State, severity: Severity, before: Status | None) -> Change:
+def _change_of(history: WorkerHistory, state: State, severity: Severity, before: Status | None) -> Change:
+    """A change of the worker of which kind and time are still to be set."""
     return Change(
         number=0,
         time_unix_s=0.0,
         worker=history.target.worker,
-        what="restart",
+        what="state",
         state=state,
         severity=severity,
         before=before,
+        words="",
+    )
+
+
+def _restart(change: Change, time_unix_s: float, history: WorkerHistory) -> Change:
+    """The change as a restart of the worker's job."""
+    return replace(
+        change,
+        what="restart",
+        time_unix_s=time_unix_s,
         words="its job was restarted",
         since_or_earlier=history.restart_or_earlier,
     )

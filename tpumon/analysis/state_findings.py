@@ -96,7 +96,7 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
             ),
             url="docs/states.md#states",
         )
-    or_earlier = _restarted_or_earlier(status)
+    or_earlier = {name for name, (_, is_so) in _restarts(status).items() if is_so}
     for workers in restarted.values():
         yield replace(
             _of_state("restarted", "info", workers),
@@ -112,17 +112,23 @@ def _of_states(status: FleetStatus, restarts_unix_s: Mapping[str, float]) -> Ite
 
 def restarts_of(status: FleetStatus) -> Mapping[str, float]:
     """The last restart of the job of each worker: as it was noted, here or by the exporter, else as samples show it."""
-    first = {worker.name: worker.history.restarted for worker in status.all()}
-    by_samples = {name: sample.time_unix_s for name, sample in first.items() if sample is not None}
-    noted = {one.worker: one.time_unix_s for one in status.changes if one.what == "restart" and one.worker in first}
+    return {name: time_unix_s for name, (time_unix_s, _) in _restarts(status).items()}
+
+
+def _restarts(status: FleetStatus) -> Mapping[str, tuple[float, bool]]:
+    """When the job of each worker was restarted last, and whether that may have been before it was seen."""
+    histories = {worker.name: worker.history for worker in status.all()}
+    by_samples = {
+        name: (history.restarted.time_unix_s, history.restart_or_earlier)
+        for name, history in histories.items()
+        if history.restarted is not None
+    }
+    noted = {
+        one.worker: (one.time_unix_s, one.since_or_earlier)
+        for one in status.changes
+        if one.what == "restart" and one.worker in histories
+    }
     return by_samples | noted
-
-
-def _restarted_or_earlier(status: FleetStatus) -> set[str]:
-    """The workers whose job may have been restarted before that was seen."""
-    noted = {one.worker: one.since_or_earlier for one in status.changes if one.what == "restart"}
-    by_samples = {worker.name: worker.history.restart_or_earlier for worker in status.all()}
-    return {name for name, is_so in (by_samples | noted).items() if is_so}
 
 
 def _of_state(state: StateId, severity: FindingSeverity, workers: Sequence[WorkerStatus]) -> Finding:

@@ -12,7 +12,6 @@ from tpumon.outputs.drawing.style import BADGES, DIM, NOT_SEEN_BADGE
 from tpumon.outputs.live.parts.frame import Frame
 
 _TIME = 11
-_WORDS = {"capture-began": "capture began", "capture-ended": "capture ended"}
 
 
 def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Lines:
@@ -41,10 +40,10 @@ def change_lines(frame: Frame, changes: Sequence[Change], name_width: int) -> Li
 
 def _what(change: Change, words: str) -> str:
     """The change, and the mark before it: `critical, was ok`."""
-    if change.what == "restart":
+    if change.what in {"restart", "capture-began"}:
         return change.title
-    if change.what in _WORDS:
-        return _WORDS[change.what] if change.what != "capture-ended" else f"{words}, {_WORDS[change.what]}"
+    if change.what == "capture-ended":
+        return f"{words}, capture ended"
     if change.since_or_earlier:
         return f"{words} {SINCE_OR_EARLIER}"
     was = None if change.before is None else BADGES[change.before].word

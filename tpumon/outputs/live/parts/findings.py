@@ -81,16 +81,15 @@ def _words_of_worst(frame: Frame, finding: Finding) -> Iterator[str]:
         is_of_all = len({_FIGURES.sub("", one) for one in words}) == 1
         name = tame(finding.workers[0], ascii_only=frame.glyphs.ascii)
         label = frame.scene.labels.at(_NAME).get(finding.workers[0], name)
-        yield words[0] if is_of_all else f"{label}: {words[0]}"
+        shown = tame(words[0], ascii_only=frame.glyphs.ascii)
+        yield shown if is_of_all else f"{label}: {shown}"
 
 
 def _words_of(frame: Frame, worker: str, finding: Finding) -> str:
     """The words of one worker for a finding; empty: it has none."""
     row = frame.scene.row(worker)
     causes = () if row is None else row.verdict.causes
-    return next(
-        (tame(one.words, ascii_only=frame.glyphs.ascii) for one in causes if one.finding == finding.finding), ""
-    )
+    return next((one.words for one in causes if one.finding == finding.finding), "")
 
 
 def cause_lines(frame: Frame, row: WorkerStatus) -> Lines:

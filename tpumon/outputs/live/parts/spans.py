@@ -72,8 +72,8 @@ def columns_of(series: RollupSeries, key: str, span: Span, width: int, fresh_for
     """A figure in `width` columns: the whole span, and up to a column before it.
 
     Columns begin at whole multiples of their length, so that they do not change as they move. Those without a query
-    show the last median, or the last state, for as long as it counts; of a worker that answered next, not that it is
-    down: nobody knows from when on it was there again.
+    show the last median, or the last state, for as long as it counts. Between a query that found the worker down and
+    one that it answered, they are empty: when it came back is not known.
 
     Args:
         series: what is known of the worker.
